@@ -1,0 +1,1 @@
+"""The files that checkmate reads and writes."""

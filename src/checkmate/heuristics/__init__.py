@@ -1,0 +1,1 @@
+"""Schedules found by rule, without a solver."""

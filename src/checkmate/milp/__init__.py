@@ -1,0 +1,1 @@
+"""The paper's formulation as a mixed-integer program."""

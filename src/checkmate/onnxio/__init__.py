@@ -1,0 +1,1 @@
+"""ONNX models in and out; the only room with onnx beside the profiler's one-op models."""

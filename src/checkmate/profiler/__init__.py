@@ -1,0 +1,1 @@
+"""What an op costs, measured with onnxruntime and remembered."""

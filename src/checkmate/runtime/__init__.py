@@ -1,0 +1,1 @@
+"""onnxruntime: sessions, runs, measured memory; the only room with onnxruntime."""

@@ -1,0 +1,1 @@
+"""Searches; what each returns is certified."""

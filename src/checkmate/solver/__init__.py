@@ -1,0 +1,1 @@
+"""HiGHS behind a wall: the only room with highspy."""
