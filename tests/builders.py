@@ -26,7 +26,7 @@ class OpSpec:
 
 
 def op(name: str, reads: str = "", /, **options: object) -> OpSpec:
-    """Return the op ``name``, with one output of that name and ``nbytes`` (1), or with ``makes``."""
+    """Return the op ``name``; it makes ``makes``, or one tensor of its name."""
     nbytes = options.pop("nbytes", 1)
     makes = options.pop("makes", {name: nbytes})
     return OpSpec(name, tuple(reads.split()), makes, **options)  # type: ignore[arg-type]
