@@ -54,14 +54,13 @@ def find_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 def _find_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """Return the value of a Constant node; None when it is not numbers."""
     for attribute in node.attribute:
-        if attribute.name == "value":
-            return attribute.t
+        value: object = onnx.helper.get_attribute_value(attribute)
+        if attribute.name == "value" and isinstance(value, onnx.TensorProto):
+            return value
         if attribute.name in ("value_int", "value_ints"):
-            ints = list(attribute.ints) if attribute.ints else attribute.i
-            return numpy_helper.from_array(np.array(ints, dtype=np.int64))
+            return numpy_helper.from_array(np.array(value, dtype=np.int64))
         if attribute.name in ("value_float", "value_floats"):
-            floats = list(attribute.floats) if attribute.floats else attribute.f
-            return numpy_helper.from_array(np.array(floats, dtype=np.float32))
+            return numpy_helper.from_array(np.array(value, dtype=np.float32))
     return None
 
 
