@@ -7,21 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from checkmate.errors import InputError, OutputError
-
-
-def read_text(path: Path, *, max_nbytes: int = 2**30) -> str:
-    """Return the text in ``path``; raise `InputError` when it cannot be read as such."""
-    try:
-        if path.stat().st_size > max_nbytes:
-            raise InputError(
-                f"{str(path)!r} has {path.stat().st_size} bytes, more than {max_nbytes}"
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{str(path)!r} is not text: {error.reason}") from error
+from checkmate.errors import OutputError
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
@@ -46,7 +32,7 @@ def check_writable(path: Path) -> None:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """Write ``content`` to a new file in the folder of ``path``, with the rights of a plain file."""
+    """Write ``content`` to a new file beside ``path``, with the rights of a plain file."""
     if path.is_dir():
         raise OutputError(f"cannot write {str(path)!r}: it is a folder")
     try:

@@ -96,6 +96,27 @@ class Fields:
             raise InputError(f"{self._place} field {key!r} is not true or false")
         return value
 
+    def choice(self, key: str, known: Sequence[str]) -> str:
+        """Return the string at ``key``, one of ``known``."""
+        value = self.text(key)
+        if value not in known:
+            raise InputError(f"{self._place} field {key!r} is {value!r}, not one of {known}")
+        return value
+
+    def nested(self, key: str) -> Fields:
+        """Return the object at ``key``."""
+        return Fields(f"{self._place} field {key!r}", self._get(key))
+
+    def integers(self, key: str) -> dict[str, int]:
+        """Return the object at ``key``, whose values are integers."""
+        inner = self.nested(key)
+        return {name: inner.integer(name) for name in inner._values}
+
+    def strings(self, key: str) -> dict[str, str]:
+        """Return the object at ``key``, whose values are strings."""
+        inner = self.nested(key)
+        return {name: inner.text(name) for name in inner._values}
+
     def objects(self, key: str) -> tuple[Fields, ...]:
         """Return the list of objects at ``key``."""
         return self._each(key, Fields)

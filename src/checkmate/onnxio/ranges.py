@@ -37,7 +37,8 @@ def _find_indices(model: Model, node: onnx.NodeProto) -> Iterator[tuple[str, int
     if node.op_type in ("Gather", "GatherElements", "ScatterElements"):
         yield node.input[1], model.types[node.input[0]].shape[axis]
     elif node.op_type in ("GatherND", "ScatterND"):
-        yield node.input[1], min(model.types[node.input[0]].shape, default=1)
+        depth = model.types[node.input[1]].shape[-1]
+        yield node.input[1], min(model.types[node.input[0]].shape[:depth], default=1)
     elif node.op_type == "OneHot" and node.input[1] in model.values:
         yield node.input[0], int(model.values[node.input[1]].max())
     elif node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):
