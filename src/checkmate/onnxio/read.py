@@ -38,8 +38,9 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
     inputs = bind_inputs(proto.graph, dims)
-    wirings = sort_nodes([wire(node) for node in proto.graph.node])
-    _check_reads(proto.graph, wirings)
+    in_file_order = [wire(node) for node in proto.graph.node]
+    _check_reads(proto.graph, in_file_order)
+    wirings = sort_nodes(in_file_order)
     types, values = infer_types(proto, wirings, inputs)
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
     outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
