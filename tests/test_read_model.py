@@ -94,7 +94,7 @@ def test_an_op_that_onnx_does_not_know_is_refused_by_name(tmp_path: Path) -> Non
     model = onnx.parser.parse_model(
         text + "g (float[4] x) => (float[4] y) { y = com.acme.Wobble(x) }"
     )
-    with pytest.raises(InputError, match="com.acme:Wobble .* is not known to onnx.* tensor 'y'"):
+    with pytest.raises(InputError, match=r"com.acme:Wobble .* is not known to onnx.* tensor 'y'"):
         read_model(save_proto(tmp_path, model), {})
 
 
@@ -106,7 +106,7 @@ def test_a_sequence_is_refused_by_name(tmp_path: Path) -> None:
             y = ConcatFromSequence <axis = 0> (s)
         }""",
     )
-    with pytest.raises(InputError, match="tensor 's', made by SequenceConstruct .* is a sequence"):
+    with pytest.raises(InputError, match=r"tensor 's', made by SequenceConstruct .* is a sequence"):
         read_model(path, {})
 
 
@@ -262,7 +262,7 @@ def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: s
     weight.data_location = onnx.TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=location)
     proto.graph.initializer.append(weight)
-    with pytest.raises(InputError, match="tensor 'w' .* outside the model's folder"):
+    with pytest.raises(InputError, match=r"tensor 'w' .* outside the model's folder"):
         load_proto(save_proto(tmp_path, proto))
 
 

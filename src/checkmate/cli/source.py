@@ -11,6 +11,7 @@ from checkmate.errors import InputError, UsageError
 from checkmate.formats.costs_json import read_costs, resolve_costs
 from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
+from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
@@ -30,6 +31,15 @@ class Source:
     dims: Mapping[str, int]
     notice: str | None = None
     """One line for the user about how costs were found."""
+
+    def check_digest(self, record: ScheduleRecord) -> None:
+        """Raise `InputError` when ``record`` is not for this graph."""
+        if record.graph.sha256 != self.sha256:
+            raise InputError(
+                f"the schedule is for graph {record.graph.name!r} with digest"
+                f" {record.graph.sha256[:12]}, but the model has digest {self.sha256[:12]}",
+                hint="the model has changed since: solve it again",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,17 @@ def read_bounded(path: Path) -> bytes:
 
 def parse_document(data: bytes, *, format_: str, version: int) -> Fields:
     """Return the fields of the JSON object in ``data``, a document of this format and version."""
+    fields = _parse_object(data)
+    if fields.text("format") != format_:
+        raise InputError(f"format is {fields.text('format')!r}, not {format_!r}")
+    if fields.integer("version") != version:
+        raise InputError(
+            f"{format_} version is {fields.integer('version')}, but this program reads {version}"
+        )
+    return fields
+
+
+def _parse_object(data: bytes) -> Fields:
     try:
         value: object = json.loads(
             data.decode(), object_pairs_hook=_make_object, parse_constant=_refuse_constant
@@ -43,14 +54,16 @@ def parse_document(data: bytes, *, format_: str, version: int) -> Fields:
         raise InputError("not a JSON document: nested too deeply") from error
     except ValueError as error:
         raise InputError(f"not a JSON document: {error}") from error
-    fields = Fields("document", value)
-    if fields.text("format") != format_:
-        raise InputError(f"format is {fields.text('format')!r}, not {format_!r}")
-    if fields.integer("version") != version:
-        raise InputError(
-            f"{format_} version is {fields.integer('version')}, but this program reads {version}"
-        )
-    return fields
+    return Fields("document", value)
+
+
+def peek_format(path: Path) -> str:
+    """Return what the JSON document at ``path`` says its format is; empty when it does not.
+
+    Raises `InputError` when it is not a JSON object.
+    """
+    fields = _parse_object(read_bounded(path))
+    return fields.text("format") if "format" in fields else ""
 
 
 class Fields:

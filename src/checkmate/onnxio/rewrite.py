@@ -37,11 +37,6 @@ def name_recompute(name: str, number: int) -> str:
     return f"{name}__recompute{number}"
 
 
-def list_node_names(model: Model, schedule: Schedule) -> tuple[str, ...]:
-    """Return the names of the rewritten nodes in the order of ``schedule``."""
-    return tuple(node.name for node in _Rewriter(model, schedule).run())
-
-
 class _Rewriter:
     """Emits one node per compute, reading the latest instance of each tensor."""
 
