@@ -33,9 +33,11 @@ class RunOptions:
     seed: int = 0
     """Of inputs that are drawn."""
     n_runs: int = 1
-    """Measured runs; memory is measured in each, the order in the first."""
+    """Measured runs: memory in each, the order in the first; 0: neither is asked for."""
     n_timed_runs: int = 0
     """Further runs, in a session that measures nothing but time."""
+    max_timed_ns: int = 60_000_000_000
+    """No further timed run starts after this long; one always does."""
     outputs: Path | None = None
     """Where the outputs of the first run go, an .npz file; None: they are dropped."""
     initializers_nbytes: int = 0
@@ -108,6 +110,7 @@ def _run(model: Path, inputs: Inputs, options: RunOptions, meter: Meter) -> RunR
         "" if options.outputs is None else str(options.outputs.absolute()),
         options.n_runs,
         options.n_timed_runs,
+        options.max_timed_ns,
         meter,
     )
     environment = MALLOC_ENVIRONMENT if meter == "resident" else {}

@@ -23,7 +23,9 @@ def make_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]
     for position, spec in enumerate(specs):
         if spec.elem_type not in NUMPY_DTYPES:
             raise InputError(f"input {spec.name!r} has element type {spec.elem_type}, never run")
-        arrays[spec.name] = _draw(spec, np.random.default_rng((seed, position)))
+        # Drawn without dimensions, numpy returns a number instead of an array.
+        drawn = _draw(spec, np.random.default_rng((seed, position)))
+        arrays[spec.name] = np.asarray(drawn, dtype=NUMPY_DTYPES[spec.elem_type])
     return arrays
 
 

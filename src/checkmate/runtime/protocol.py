@@ -60,6 +60,8 @@ class RunTask:
     """Where the .npz file of outputs goes; empty: they are not kept."""
     n_runs: int
     n_timed_runs: int
+    max_timed_ns: int
+    """No further timed run starts after this long; one always does."""
     meter: Meter
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import onnxruntime
 
@@ -11,7 +12,7 @@ from checkmate.runtime.counting import CountingAllocator
 from checkmate.runtime.inputs import make_inputs
 from checkmate.runtime.protocol import Reply, Settings, TensorSpec, TimeTask
 from checkmate.runtime.running import make_value
-from checkmate.runtime.session import make_session
+from checkmate.runtime.session import choose_clock, make_session
 
 _LONG_NS = 100_000_000
 _N_WARM_CPU = 2
@@ -86,18 +87,18 @@ def _allocate(spec: TensorSpec, settings: Settings) -> onnxruntime.OrtValue:
 
 def _repeat(task: TimeTask, run: _BoundRun) -> list[int]:
     """Warm up, then run until there are enough runs or the time is up."""
-    first_ns = _time(run)
-    if first_ns < _LONG_NS:
+    read_clock = choose_clock(task.settings)
+    if _time(run, time.perf_counter_ns) < _LONG_NS:
         for _ in range(_N_WARM_CUDA if task.settings.provider == "cuda" else _N_WARM_CPU):
             run()
     deadline_ns = time.perf_counter_ns() + task.max_ns
-    times_ns = [_time(run)]
+    times_ns = [_time(run, read_clock)]
     while len(times_ns) < task.max_runs and time.perf_counter_ns() < deadline_ns:
-        times_ns.append(_time(run))
+        times_ns.append(_time(run, read_clock))
     return times_ns
 
 
-def _time(run: _BoundRun) -> int:
-    start_ns = time.perf_counter_ns()
+def _time(run: _BoundRun, read_clock: Callable[[], int]) -> int:
+    start_ns = read_clock()
     run()
-    return time.perf_counter_ns() - start_ns
+    return read_clock() - start_ns
