@@ -120,6 +120,26 @@ def test_shapes_and_axes_that_are_known_only_at_run_time_are_made_up_to_fit(
     assert measure_op(node, around, worker, QUICK).time_ns > 0
 
 
+@pytest.mark.parametrize(
+    ("case", "upper"),
+    [
+        ("gather", 5),
+        ("gather last", 2),
+        ("gather elements", 3),
+        ("gather nd", 3),
+        ("scatter elements", 3),
+        ("scatter nd", 3),
+        ("one hot", 3),
+        ("loss", 3),
+    ],
+)
+def test_indices_reach_all_of_what_they_index_and_no_further(
+    case: str, upper: int, tmp_path: Path
+) -> None:
+    node, around = look(tmp_path, MEASURABLE[case])
+    assert [spec.upper for spec in build_one_op(node, around, 1).inputs if spec.upper] == [upper]
+
+
 def test_copies_share_nothing_and_keep_what_steers_them(tmp_path: Path) -> None:
     node, around = look(
         tmp_path,
