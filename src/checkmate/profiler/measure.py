@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from checkmate.errors import OutOfMemoryError
+from checkmate.errors import OutOfMemoryError, RunError
 from checkmate.profiler.cache import OpCost
 from checkmate.profiler.flops import PROCESSOR, count_traffic_nbytes, estimate_op_ns
 from checkmate.profiler.one_op import build_one_op
@@ -61,8 +61,8 @@ def measure_op(
     n_copies = 1 if is_long or is_large else _N_COPIES
     reply = _time_copies(node, around, n_copies, worker, effort)
     time_ns = min(read_ints(reply, "times_ns"))
-    workspace = reply["workspace_nbytes"]
-    workspace_nbytes = workspace if isinstance(workspace, int) else 0
+    workspace_nbytes = reply["workspace_nbytes"]
+    assert isinstance(workspace_nbytes, int)
     if effort.settings.provider == "cuda" and n_copies > 1:
         # A run ends with a wait for the device, which costs as much as a small op; the difference
         # of two runs does not have it.
@@ -78,15 +78,18 @@ def _time_copies(
     model = build_one_op(node, around, n_copies)
     path: Path = worker.folder / "one_op.onnx"
     path.write_bytes(model.proto.SerializeToString())
-    return worker.ask(
-        TimeTask(
-            str(path),
-            effort.settings,
-            model.inputs,
-            model.outputs,
-            effort.seed,
-            effort.max_runs,
-            effort.max_ns,
-            counts_workspace=True,
-        )
+    task = TimeTask(
+        str(path),
+        effort.settings,
+        model.inputs,
+        model.outputs,
+        effort.seed,
+        effort.max_runs,
+        effort.max_ns,
+        workspace_by="allocator",
     )
+    try:
+        return worker.ask(task)
+    except RunError as error:
+        who = f"op {node.name!r} ({node.op_type})"
+        raise type(error)(f"{who}: {error.message}", hint=error.hint) from error

@@ -14,6 +14,16 @@ from pathlib import Path
 
 from checkmate.runtime.protocol import ProbeTask, Reply, RunTask, Task, read_task
 
+_MEMORY_SIGNS = (
+    "Available memory of",
+    "Cannot allocate memory",
+    "Failed to allocate memory",
+    "bad_alloc",
+    "failed to map segment",
+    "out of memory",
+)
+"""What onnxruntime, the C++ library, the loader and CUDA say when memory runs out."""
+
 
 def main() -> None:
     """Answer tasks until standard input ends."""
@@ -40,7 +50,7 @@ class _Answerer:
         from checkmate.runtime.timing import Stopwatch  # noqa: PLC0415
 
         self._folder = folder
-        self._stopwatch = Stopwatch()
+        self._stopwatch = Stopwatch(folder)
 
     def __call__(self, task: Task) -> Reply:
         try:
@@ -60,8 +70,7 @@ class _Answerer:
 
 def _is_out_of_memory(error: Exception) -> bool:
     text = str(error)
-    signs = ("bad_alloc", "Available memory of", "Failed to allocate memory", "out of memory")
-    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+    return isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY_SIGNS)
 
 
 def _limit_memory(limit_nbytes: int) -> None:

@@ -77,7 +77,9 @@ class TimeTask:
     max_runs: int
     max_ns: int
     """No further run starts after this long; one is always timed."""
-    counts_workspace: bool
+    workspace_by: Literal["allocator", "statistics"]
+    """What an op takes for itself: counted, or as onnxruntime's statistics say, which add up all
+    blocks of an op and round each to 256 bytes. The first falls back to the second."""
 
 
 Task = ProbeTask | RunTask | TimeTask

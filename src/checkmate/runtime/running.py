@@ -19,7 +19,7 @@ from checkmate.runtime.counting import CountingAllocator
 from checkmate.runtime.dtypes import ELEM_TYPES, NUMPY_DTYPES, is_native, raw_dtype
 from checkmate.runtime.inputs import make_inputs
 from checkmate.runtime.protocol import Meter, Reply, RunTask, Settings
-from checkmate.runtime.session import choose_clock, make_session, register_arena
+from checkmate.runtime.session import Instruments, choose_clock, make_session, register_arena
 
 _SUFFIX = "_kernel_time"
 
@@ -67,16 +67,17 @@ def _measure(task: RunTask, feeds: Mapping[str, np.ndarray], folder: Path) -> _M
     profile = folder / "profile"
     if task.meter == "allocator":
         allocator = CountingAllocator(task.settings)
-        session = make_session(task.model, task.settings, profile=profile, shares_allocators=True)
+        counted = Instruments(profile, shares_allocators=True)
+        session = make_session(task.model, task.settings, counted)
         session_nbytes = allocator.in_use_nbytes
         runs = _repeat(task, session, feeds, _Counter(allocator))
         if allocator.n_allocations == 0:
             raise CApiError("sessions do not use the counting allocator")
     else:
-        session = make_session(task.model, task.settings, profile=profile, has_arena=False)
+        session = make_session(task.model, task.settings, Instruments(profile, has_arena=False))
         session_nbytes = 0
-        has_meter = task.meter == "resident" and resident.is_measurable()
-        runs = _repeat(task, session, feeds, _Pages() if has_meter else _Blind())
+        has_pages = task.meter == "resident" and resident.is_measurable()
+        runs = _repeat(task, session, feeds, _Pages() if has_pages else _Blind())
     executed, fallback = _read_profile(runs.profile, task.settings)
     return _Measured(
         task.meter, session_nbytes, runs.nbytes, executed, fallback, runs.is_repeatable
@@ -85,6 +86,8 @@ def _measure(task: RunTask, feeds: Mapping[str, np.ndarray], folder: Path) -> _M
 
 class _Counter:
     """Meters a run by the counting allocator."""
+
+    needs_warm_up = False
 
     def __init__(self, allocator: CountingAllocator) -> None:
         self._allocator = allocator
@@ -98,7 +101,9 @@ class _Counter:
 
 
 class _Pages:
-    """Meters a run by the resident set; the first run also pays for what is loaded lazily."""
+    """Meters a run by the resident set, to which code that is loaded in a first run belongs."""
+
+    needs_warm_up = True
 
     def start(self) -> None:
         resident.reset_peak()
@@ -110,6 +115,8 @@ class _Pages:
 
 class _Blind:
     """Meters nothing."""
+
+    needs_warm_up = False
 
     def start(self) -> None:
         """Do nothing."""
@@ -133,23 +140,22 @@ def _repeat(
 ) -> _Runs:
     """Run the session as often as asked; each run starts without the outputs of another."""
     binding = Binding(session, task.settings, feeds)
+    if meter.needs_warm_up:
+        binding.run()
+        binding.clear_outputs()
     nbytes: list[int] = []
     first: dict[str, np.ndarray] = {}
-    profile = ""
     is_repeatable = True
     for number in range(task.n_runs):
         meter.start()
         binding.run()
         nbytes.extend(meter.stop())
         outputs = binding.take_outputs()
-        if number == 0:
-            # Ends the recording too: what follows is not profiled.
-            profile = session.end_profiling()
-            first = outputs
-            if task.outputs:
-                save_arrays(Path(task.outputs), outputs)
+        first = first if number else outputs
         is_repeatable &= all(_is_same(first[name], outputs[name]) for name in first)
-    return _Runs(tuple(nbytes), Path(profile), is_repeatable)
+    if task.outputs:
+        save_arrays(Path(task.outputs), first)
+    return _Runs(tuple(nbytes), Path(session.end_profiling()), is_repeatable)
 
 
 def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
@@ -163,7 +169,7 @@ def _time_runs(task: RunTask, feeds: Mapping[str, np.ndarray]) -> list[int]:
     has_limit = task.settings.arena_limit_nbytes is not None
     if has_limit and task.settings.provider == "cpu":
         register_arena(task.settings)
-    session = make_session(task.model, task.settings, shares_allocators=has_limit)
+    session = make_session(task.model, task.settings, Instruments(shares_allocators=has_limit))
     binding = Binding(session, task.settings, feeds)
     times_ns: list[int] = []
     read_clock = choose_clock(task.settings)
@@ -252,10 +258,11 @@ def _read_profile(path: Path, settings: Settings) -> tuple[tuple[str, ...], tupl
     return executed, fallback
 
 
-def _find_node_events(
-    document: list[dict[str, object]],
-) -> Iterator[tuple[str, str]]:
+def _find_node_events(document: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the provider of each op of the first run."""
     for event in document:
         name, arguments = str(event.get("name", "")), event.get("args")
         if event.get("cat") == "Node" and name.endswith(_SUFFIX) and isinstance(arguments, dict):
             yield name.removesuffix(_SUFFIX), str(arguments.get("provider", ""))
+        if name == "model_run":
+            return

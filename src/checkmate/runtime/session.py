@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime
@@ -15,13 +16,21 @@ _CPU = "CPUExecutionProvider"
 _SAME_AS_REQUESTED = 1
 
 
-def make_options(
-    settings: Settings,
-    *,
-    profile: Path | None = None,
-    shares_allocators: bool = False,
-    has_arena: bool = True,
-) -> onnxruntime.SessionOptions:
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What a session is watched with."""
+
+    profile: Path | None = None
+    """Prefix of the file that records what ran when."""
+    statistics: Path | None = None
+    """The file that records what each op allocated."""
+    shares_allocators: bool = False
+    """Use the allocator that is registered for the device."""
+    has_arena: bool = True
+    """Allocate on the CPU from an arena rather than from the C library."""
+
+
+def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.SessionOptions:
     """Return the options of every session.
 
     Priority-based order without optimizers is file order, Shape and Size apart. Memory patterns
@@ -35,16 +44,20 @@ def make_options(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_pattern = False
     options.enable_mem_reuse = False
-    options.enable_cpu_mem_arena = has_arena
+    options.enable_cpu_mem_arena = instruments.has_arena
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_prepacking", "1")
-    if shares_allocators:
+    if instruments.shares_allocators:
         options.add_session_config_entry("session.use_env_allocators", "1")
-    if profile is not None:
+    if instruments.statistics is not None:
+        options.add_session_config_entry(
+            "session.collect_node_memory_stats_to_file", str(instruments.statistics)
+        )
+    if instruments.profile is not None:
         options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
+        options.profile_file_prefix = str(instruments.profile)
     return options
 
 
@@ -65,17 +78,10 @@ def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:
 
 
 def make_session(
-    model: str,
-    settings: Settings,
-    *,
-    profile: Path | None = None,
-    shares_allocators: bool = False,
-    has_arena: bool = True,
+    model: str, settings: Settings, instruments: Instruments
 ) -> onnxruntime.InferenceSession:
     """Return a session on the file ``model``."""
-    options = make_options(
-        settings, profile=profile, shares_allocators=shares_allocators, has_arena=has_arena
-    )
+    options = make_options(settings, instruments)
     return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
 
 

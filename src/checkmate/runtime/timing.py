@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import onnxruntime
 
@@ -12,7 +13,7 @@ from checkmate.runtime.counting import CountingAllocator
 from checkmate.runtime.inputs import make_inputs
 from checkmate.runtime.protocol import Reply, Settings, TensorSpec, TimeTask
 from checkmate.runtime.running import make_value
-from checkmate.runtime.session import choose_clock, make_session
+from checkmate.runtime.session import Instruments, choose_clock, make_session
 
 _LONG_NS = 100_000_000
 _N_WARM_CPU = 2
@@ -23,42 +24,55 @@ _N_WARM_CUDA = 5
 class Stopwatch:
     """Times models; keeps its counting allocator, which sessions may still hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._statistics = folder / "node-memory.csv"
         self._allocator: CountingAllocator | None = None
         self._can_count = True
 
     def __call__(self, task: TimeTask) -> Reply:
-        """Return the time of each run, and the workspace of one where it can be counted."""
-        run = _bind(task, shares_allocators=False)
+        """Return the time of each run, and the most workspace of any op."""
+        run = _BoundRun(task, make_session(task.model, task.settings, Instruments()))
         times_ns = _repeat(task, run)
         del run
-        workspace = self._count_workspace(task) if task.counts_workspace else None
-        return {"times_ns": times_ns, "workspace_nbytes": workspace}
+        return {"times_ns": times_ns, "workspace_nbytes": self._find_workspace(task)}
 
-    def _count_workspace(self, task: TimeTask) -> int | None:
-        """Return the most that a run takes beside its bound inputs and outputs."""
-        allocator = self._find_allocator(task.settings)
-        if allocator is None:
-            return None
-        run = _bind(task, shares_allocators=True)
-        before_nbytes = allocator.in_use_nbytes
-        allocator.reset_peak()
-        run()
-        return allocator.max_in_use_nbytes - before_nbytes
+    def _find_workspace(self, task: TimeTask) -> int:
+        allocator = None
+        if task.workspace_by == "allocator" and self._can_count:
+            allocator = self._find_allocator(task.settings)
+        return self._read_statistics(task) if allocator is None else _count(task, allocator)
 
     def _find_allocator(self, settings: Settings) -> CountingAllocator | None:
-        if self._allocator is None and self._can_count:
+        if self._allocator is None:
             try:
                 self._allocator = CountingAllocator(settings)
             except CApiError:
                 self._can_count = False
         return self._allocator
 
+    def _read_statistics(self, task: TimeTask) -> int:
+        """Return the largest number in the last column of onnxruntime's statistics."""
+        session = make_session(task.model, task.settings, Instruments(statistics=self._statistics))
+        _BoundRun(task, session)()
+        lines = self._statistics.read_text().splitlines()
+        rows = [line.split(",") for line in lines if line and not line.startswith("#")]
+        return max((int(row[-1]) for row in rows), default=0)
+
+
+def _count(task: TimeTask, allocator: CountingAllocator) -> int:
+    """Return the most that a run takes beside its inputs and outputs, which are bound."""
+    counted = Instruments(shares_allocators=True)
+    run = _BoundRun(task, make_session(task.model, task.settings, counted))
+    before_nbytes = allocator.in_use_nbytes
+    allocator.reset_peak()
+    run()
+    return allocator.max_in_use_nbytes - before_nbytes
+
 
 class _BoundRun:
     """A session with everything bound; a call runs it once."""
 
-    def __init__(self, session: onnxruntime.InferenceSession, task: TimeTask) -> None:
+    def __init__(self, task: TimeTask, session: onnxruntime.InferenceSession) -> None:
         self._session = session
         self._binding = session.io_binding()
         feeds = make_inputs(task.inputs, task.seed)
@@ -71,11 +85,6 @@ class _BoundRun:
 
     def __call__(self) -> None:
         self._session.run_with_iobinding(self._binding)
-
-
-def _bind(task: TimeTask, *, shares_allocators: bool) -> _BoundRun:
-    session = make_session(task.model, task.settings, shares_allocators=shares_allocators)
-    return _BoundRun(session, task)
 
 
 def _allocate(spec: TensorSpec, settings: Settings) -> onnxruntime.OrtValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -89,7 +90,7 @@ class Worker:
             return reply
         message = _first_line(str(reply["message"]))
         if reply["error"] == "memory":
-            raise OutOfMemoryError(f"out of memory: {message}", hint=_MEMORY_HINT)
+            raise OutOfMemoryError(_explain_shortage(message), hint=_MEMORY_HINT)
         if reply["error"] == "CApiError":
             raise MeterError(f"onnxruntime's allocations cannot be counted: {message}")
         raise RunError(f"onnxruntime failed: {message}")
@@ -171,6 +172,18 @@ def _close(stream: IO[str]) -> None:
         stream.close()
     except BrokenPipeError:  # an unsent line for a child that is gone
         return
+
+
+def _explain_shortage(message: str) -> str:
+    """Return an arena's refusal in few words, and any other message as it is."""
+    found = re.search(
+        r"Available memory of (\d+) is smaller than requested bytes of (\d+)", message
+    )
+    if found is None:
+        return f"out of memory: {message}"
+    node = re.search(r"Name:'([^']*)'", message)
+    who = f"op {node[1]!r} asks" if node else "onnxruntime asks"
+    return f"out of memory: {who} for {int(found[2]):,} B where {int(found[1]):,} B are left"
 
 
 def _first_line(text: str) -> str:
