@@ -7,8 +7,12 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test check bench clean
 
+DEMO := graphs/resnet50-tiny-bN.onnx
+
 demo: $(READY)
-	$(BIN)/python bench/demo.py
+	mkdir -p demo
+	$(BIN)/checkmate solve $(DEMO) --dim N=128 --budget 70% -o demo/schedule.json --onnx demo/model.onnx
+	$(BIN)/checkmate check $(DEMO) demo/schedule.json --run
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2

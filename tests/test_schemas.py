@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from builders import op, problem, view
 
+from builders import op, problem, view
 from checkmate.formats.costs_json import make_record, render_costs
 from checkmate.formats.problem_json import render_problem
 

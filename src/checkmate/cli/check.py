@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -46,7 +47,7 @@ def command(
     schedule: Path,
     run: bool,
     costs: str | None,
-    provider: str,
+    provider: Literal["auto", "cuda", "cpu"],
     loss: str | None,
     tolerance: float,
     as_json: bool,
@@ -65,7 +66,7 @@ def command(
     if run:
         if source.model is None:
             raise MismatchError("a problem cannot run", hint="give the model it was made from")
-        trial = run_both(source.model, steps, record, provider)
+        trial = run_both(source.model, steps, provider)
         _print_trial(trial, record)
         document |= trial.as_document()
         trial.judge(record, tolerance)

@@ -16,14 +16,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)%")
 
 
-class _Parsed(click.ParamType):
-    """A parameter whose errors are `UsageError`, like those of every other check."""
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return self.name.upper()
-
-
-class Size(_Parsed):
+class Size(click.ParamType[int | Share]):
     """A size with a unit, or a share of the peak without recompute."""
 
     name = "size"
@@ -35,7 +28,7 @@ class Size(_Parsed):
         return value if isinstance(value, int | Share) else parse_size(str(value))
 
 
-class Duration(_Parsed):
+class Duration(click.ParamType[float]):
     """A time span with a unit."""
 
     name = "duration"
@@ -55,7 +48,7 @@ class Duration(_Parsed):
         return float(match[1]) * _SECONDS[match[2]]
 
 
-class Percent(_Parsed):
+class Percent(click.ParamType[float]):
     """A percentage."""
 
     name = "percent"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -62,7 +63,7 @@ def command(
     output: Path | None,
     onnx_path: Path | None,
     costs: str,
-    provider: str,
+    provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
     strategy: str,
@@ -79,8 +80,6 @@ def command(
     started = time.monotonic()
     files = _choose_files(model, output, onnx_path)
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
-    if source.notice:
-        echo_note(source.notice)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")

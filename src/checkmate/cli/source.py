@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from checkmate.costs import Costs
 from checkmate.errors import InputError, UsageError
@@ -29,8 +30,6 @@ class Source:
     model: Model | None
     """None: a problem file was given, so there is nothing to rewrite or run."""
     dims: Mapping[str, int]
-    notice: str | None = None
-    """One line for the user about how costs were found."""
 
     def check_digest(self, record: ScheduleRecord) -> None:
         """Raise `InputError` when ``record`` is not for this graph."""
@@ -49,7 +48,7 @@ class Asked:
     dims: Mapping[str, int]
     loss: str | None = None
     costs: str = "auto"
-    provider: str = "auto"
+    provider: Literal["auto", "cuda", "cpu"] = "auto"
 
 
 def is_document(path: Path) -> bool:
@@ -67,8 +66,8 @@ def read_source(path: Path, asked: Asked) -> Source:
         return _read_problem_source(path, asked)
     model = read_model(path, asked.dims, asked.loss)
     sha256 = digest_model(model)
-    costs, notice = find_costs(model, sha256, asked)
-    return Source(Problem(model.graph, costs), sha256, model, asked.dims, notice)
+    costs = find_costs(model, sha256, asked)
+    return Source(Problem(model.graph, costs), sha256, model, asked.dims)
 
 
 def _read_problem_source(path: Path, asked: Asked) -> Source:
@@ -78,15 +77,15 @@ def _read_problem_source(path: Path, asked: Asked) -> Source:
     return Source(problem, digest_graph(problem.graph), None, {})
 
 
-def find_costs(model: Model, sha256: str, asked: Asked) -> tuple[Costs, str | None]:
-    """Return what the ops of ``model`` cost, and one line for the user or None."""
+def find_costs(model: Model, sha256: str, asked: Asked) -> Costs:
+    """Return what the ops of ``model`` cost."""
     if asked.costs == "flops":
-        return estimate_costs(model), None
+        return estimate_costs(model)
     if asked.costs != "auto":
-        return _read_costs_for(model, sha256, Path(asked.costs)), None
-    from checkmate.cli.measuring import measure_costs  # needs onnxruntime
+        return _read_costs_for(model, sha256, Path(asked.costs))
+    from checkmate.cli.measuring import measure
 
-    return measure_costs(model, asked.provider)
+    return measure(model, asked.provider)[0].costs
 
 
 def _read_costs_for(model: Model, sha256: str, path: Path) -> Costs:

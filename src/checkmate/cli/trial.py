@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from checkmate.errors import MismatchError
 from checkmate.files import write_files
@@ -14,13 +15,13 @@ from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import HOISTED_OPS
-from checkmate.onnxio.ranges import find_index_bounds
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.write import render_model
+from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.execute import RunOptions, RunResult, run_model
-from checkmate.runtime.protocol import Settings, TensorSpec
+from checkmate.runtime.protocol import Settings
 from checkmate.schedule import Schedule
 from checkmate.units import format_nbytes_exactly
 
@@ -69,11 +70,10 @@ class Trial:
             )
 
 
-def run_both(model: Model, schedule: Schedule, record: ScheduleRecord, provider: str) -> Trial:
+def run_both(model: Model, schedule: Schedule, provider: Literal["auto", "cuda", "cpu"]) -> Trial:
     """Run ``model`` and its rewriting in child processes and return what they did."""
-    assert provider in ("auto", "cuda", "cpu")
     device = probe_device(provider)
-    specs = _make_specs(model)
+    specs = specify_inputs(model)
     resident_nbytes = model.graph.resident_nbytes
     fed = {spec.name for spec in specs}
     fed_nbytes = sum(t.nbytes for t in model.graph.tensors if t.name in fed)
@@ -93,21 +93,6 @@ def run_both(model: Model, schedule: Schedule, record: ScheduleRecord, provider:
         assert after.outputs is not None
         differences = compare_outputs(original.outputs, after.outputs)
     return Trial(original, after, differences, _compare_order(model, schedule, after.executed))
-
-
-def _make_specs(model: Model) -> tuple[TensorSpec, ...]:
-    bounds = find_index_bounds(model)
-    weights = {tensor.name for tensor in model.proto.graph.initializer}
-    return tuple(
-        TensorSpec(
-            item.name,
-            model.types[item.name].elem_type,
-            model.types[item.name].shape,
-            upper=bounds.get(item.name),
-        )
-        for item in model.proto.graph.input
-        if item.name not in weights
-    )
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from checkmate.problem import Problem
 
 MAX_COST = 10**7
 """Costs are exact when their sum is at most this many times their greatest common divisor."""
-_BOUND_TOLERANCE = 1e-7
-"""How far a bound may be above the truth, relative to the time it bounds."""
+_BOUND_SLACK, _BOUND_TOLERANCE = 0.01, 1e-9
+"""How far a bound may be above the truth: units of the objective, and a part of the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Clock:
 
         What the solver's tolerances may have added is taken off before rounding up.
         """
-        safe = objective - _BOUND_TOLERANCE * max(1.0, abs(objective))
+        safe = objective - _BOUND_SLACK - _BOUND_TOLERANCE * abs(objective)
         return self.unit_ns * math.ceil(safe) if self.is_exact else math.ceil(self.unit_ns * safe)
 
 

@@ -29,4 +29,5 @@ def render_model(model: Model, schedule: Schedule, path: Path) -> bytes:
     rewritten = rewrite_model(model, schedule)
     if rewritten.ByteSize() > _MAX_NBYTES:
         raise InputError(f"the rewritten model has {rewritten.ByteSize()} B, above 2 GiB")
-    return rewritten.SerializeToString(deterministic=True)
+    content: bytes = rewritten.SerializeToString(deterministic=True)
+    return content

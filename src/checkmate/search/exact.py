@@ -156,7 +156,7 @@ class _Search:
         budget = format_nbytes_exactly(self._budget_nbytes)
         if result.status == "infeasible":
             return InfeasibleError(
-                f"no schedule that keeps the order of the ops fits in {budget}",
+                f"no frontier-advancing schedule of {self._problem.graph.name!r} fits in {budget}",
                 hint="raise --budget, or run `checkmate sweep` to find the smallest that works",
             )
         bound = format_ns(self._bound_ns)

@@ -10,7 +10,7 @@ from checkmate.heuristics.chen import order_by_sqrt, order_greedily
 from checkmate.heuristics.greedy import order_within
 from checkmate.heuristics.keep_all import order_all
 from checkmate.liveness import insert_frees
-from checkmate.plan import Claim
+from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
 from checkmate.search.exact import solve_exact
@@ -95,5 +95,5 @@ def _judge(
     bound_ns = problem.costs.total_ns
     extra_ns = simulation.time_ns - bound_ns
     is_close = extra_ns <= limits.gap * bound_ns
-    termination = "optimal" if extra_ns == 0 else "gap" if is_close else "limit"
+    termination: Termination = "optimal" if extra_ns == 0 else "gap" if is_close else "limit"
     return Finding(tuple(order), Claim(strategy, "all-schedules", bound_ns, termination))

@@ -1,0 +1,171 @@
+"""Recomputes that turn out needless: retain instead, where memory allows.
+
+The memory of an order is laid out by position, so that taking one recompute away is a change of
+a few ranges: what it made stays in memory since its use before, and what it read is let go
+earlier. Recomputes that nothing reads any more go with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+import numpy as np
+
+from checkmate.graph import OpId, TensorId
+from checkmate.heuristics.tables import Tables
+
+_GONE_NBYTES = 1 << 61
+
+
+def prune(tables: Tables, order: Sequence[OpId], budget_nbytes: int) -> tuple[OpId, ...]:
+    """Return ``order`` without recomputes that the budget does not call for.
+
+    ``order`` must fit the budget. No single recompute can be taken from the result.
+    """
+    layout = Layout(tables, order)
+    while True:
+        candidates = sorted(layout.find_recomputes(), key=layout.rank, reverse=True)
+        removed = [layout.try_remove(position, budget_nbytes) for position in candidates]
+        if not any(removed):
+            return layout.order
+
+
+class Layout:
+    """An order by position: the memory in use, and per tensor where it is made and read."""
+
+    def __init__(self, tables: Tables, order: Sequence[OpId]) -> None:
+        self._tables = tables
+        self._ops = tuple(order)
+        self._gone = [False] * len(order)
+        self._is_output = [False] * len(tables.nbytes)
+        for output in tables.outputs:
+            self._is_output[output] = True
+        self._first: dict[OpId, int] = {}
+        self._events: list[list[int]] = [[] for _ in tables.nbytes]
+        for position, op in enumerate(order):
+            self._first.setdefault(op, position)
+            for tensor in (*tables.reads[op], *tables.makes[op]):
+                self._events[tensor].append(position)
+        self.used_nbytes = self._lay_out()
+        self._log: list[tuple[int, int, int]] = []
+        self._cut: list[tuple[TensorId, int]] = []
+        self._removed: list[int] = []
+
+    @property
+    def order(self) -> tuple[OpId, ...]:
+        """The ops that are left."""
+        return tuple(op for op, gone in zip(self._ops, self._gone, strict=True) if not gone)
+
+    def find_recomputes(self) -> list[int]:
+        """Return the positions of all recomputes."""
+        return [
+            position
+            for position, op in enumerate(self._ops)
+            if self._first[op] != position and not self._gone[position]
+        ]
+
+    def rank(self, position: int) -> tuple[float, int]:
+        """Return how much a recompute costs for the memory that it saves."""
+        tables, op = self._tables, self._ops[position]
+        saved = 1
+        for tensor in tables.makes[op]:
+            events = self._events[tensor]
+            at = bisect_left(events, position)
+            saved += tables.nbytes[tensor] * (position - events[at - 1])
+        return tables.time_ns[op] / saved, position
+
+    def try_remove(self, position: int, budget_nbytes: int) -> bool:
+        """Take the recompute at ``position`` away, unless that needs more than the budget."""
+        if self._gone[position]:
+            return False
+        self._log.clear()
+        self._cut.clear()
+        self._removed.clear()
+        self._remove(position)
+        grown = [(low, high) for low, high, nbytes in self._log if nbytes > 0]
+        if all(int(self.used_nbytes[low:high].max()) <= budget_nbytes for low, high in grown):
+            return True
+        self._restore()
+        return False
+
+    def _lay_out(self) -> np.ndarray:
+        """Return the memory in use per position."""
+        tables = self._tables
+        change = np.zeros(len(self._ops) + 1, dtype=np.int64)
+        for tensor, events in enumerate(self._events):
+            nbytes = tables.nbytes[tensor]
+            for at, position in enumerate(events):
+                if self._ops[position] == tables.producers[tensor]:
+                    change[position] += nbytes
+                    change[self._find_end(TensorId(tensor), at) + 1] -= nbytes
+        workspace = np.array([tables.workspace_nbytes[op] for op in self._ops], dtype=np.int64)
+        used: np.ndarray = tables.resident_nbytes + np.cumsum(change[:-1]) + workspace
+        return used
+
+    def _find_end(self, tensor: TensorId, at: int) -> int:
+        """Return the last position at which the compute at ``events[at]`` is in memory."""
+        events, producer = self._events[tensor], self._tables.producers[tensor]
+        end = at + 1
+        while end < len(events) and self._ops[events[end]] != producer:
+            end += 1
+        if end == len(events) and self._is_output[tensor]:
+            return len(self._ops) - 1
+        return events[end - 1]
+
+    def _remove(self, position: int) -> None:
+        tables, op = self._tables, self._ops[position]
+        self._gone[position] = True
+        self._removed.append(position)
+        self._add(position, position + 1, -_GONE_NBYTES)
+        for tensor in tables.makes[op]:
+            events = self._events[tensor]
+            at = bisect_left(events, position)
+            if self._find_end(tensor, at) > position:
+                self._add(events[at - 1] + 1, position, tables.nbytes[tensor])
+            self._cut_event(tensor, at)
+        for tensor in tables.reads[op]:
+            if tables.producers[tensor] >= 0:
+                self._unread(tensor, position)
+
+    def _unread(self, tensor: TensorId, position: int) -> None:
+        """Take away the read at ``position``, and the recompute that was there for it alone."""
+        events = self._events[tensor]
+        at = bisect_left(events, position)
+        before = events[at - 1]
+        self._cut_event(tensor, at)
+        start = at - 1
+        while self._ops[events[start]] != self._tables.producers[tensor]:
+            start -= 1
+        end = self._find_end(tensor, start)
+        if end < position:
+            self._add(end + 1, position + 1, -self._tables.nbytes[tensor])
+        if end == events[start] == before and self._is_needless(before):
+            self._remove(before)
+
+    def _is_needless(self, position: int) -> bool:
+        """Return whether nothing reads what the recompute at ``position`` made."""
+        op = self._ops[position]
+        if self._first[op] == position or self._gone[position]:
+            return False
+        for tensor in self._tables.makes[op]:
+            at = bisect_left(self._events[tensor], position)
+            if self._find_end(tensor, at) > position:
+                return False
+        return True
+
+    def _add(self, low: int, high: int, nbytes: int) -> None:
+        if low < high and nbytes:
+            self.used_nbytes[low:high] += nbytes
+            self._log.append((low, high, nbytes))
+
+    def _cut_event(self, tensor: TensorId, at: int) -> None:
+        self._cut.append((tensor, self._events[tensor].pop(at)))
+
+    def _restore(self) -> None:
+        for low, high, nbytes in self._log:
+            self.used_nbytes[low:high] -= nbytes
+        for tensor, position in reversed(self._cut):
+            insort(self._events[tensor], position)
+        for position in self._removed:
+            self._gone[position] = False
