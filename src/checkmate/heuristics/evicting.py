@@ -37,30 +37,42 @@ class Policy:
     distance_power: float = 1.0
     chain_weight: float = 1.0
     """How much the recomputes of missing ancestors count beside the op's own."""
-    foresight: bool = False
-    """True: a tensor that only recomputes can read is kept as if those were to happen."""
-    recompute_backward: bool = True
+    backward_weight: float = 1.0
+    """Multiplies the scores of tensors made by backward ops; infinite: none is evicted."""
     weights: tuple[float, ...] = ()
     """Per tensor; empty: all one."""
 
 
-def run_evicting(tables: Tables, budget_nbytes: int, policy: Policy) -> tuple[OpId, ...]:
+def run_evicting(
+    tables: Tables, budget_nbytes: int, policy: Policy, useless_nbytes: int
+) -> tuple[OpId, ...]:
     """Return an order that stays within ``budget_nbytes`` wherever the policy finds a way to.
 
     Where it finds none, the instruction runs all the same: the caller measures the peak. A run
-    that recomputes beyond all measure stops evicting.
+    that uses ``useless_nbytes``, or recomputes beyond all measure, evicts nothing any more.
     """
-    return _Run(tables, budget_nbytes, policy).order
+    return _Run(tables, policy, budget_nbytes, useless_nbytes).order
+
+
+def _weigh(tables: Tables, policy: Policy) -> list[float]:
+    weights = list(policy.weights) or [1.0] * len(tables.nbytes)
+    for tensor, producer in enumerate(tables.producers):
+        if tables.backward[producer]:
+            weights[tensor] *= policy.backward_weight
+    return weights
 
 
 class _Run:
     """Memory during the run, and what the current stage still has to read."""
 
-    def __init__(self, tables: Tables, budget_nbytes: int, policy: Policy) -> None:
+    def __init__(
+        self, tables: Tables, policy: Policy, budget_nbytes: int, useless_nbytes: int
+    ) -> None:
         n_tensors = len(tables.nbytes)
         self._tables = tables
         self._policy = policy
         self._budget_nbytes = budget_nbytes
+        self._useless_nbytes = useless_nbytes
         self._left_ns = _MOST_RUNS * sum(tables.time_ns)
         self._used_nbytes = tables.resident_nbytes
         self._live = [producer < 0 for producer in tables.producers]
@@ -75,10 +87,7 @@ class _Run:
         self._heap: list[tuple[float, TensorId]] = []
         self._queued = [-1.0] * n_tensors
         self._changed: dict[TensorId, None] = {}
-        self._may_run_again = [
-            may and (policy.recompute_backward or not backward)
-            for may, backward in zip(tables.recomputable, tables.backward, strict=True)
-        ]
+        self._weights = _weigh(tables, policy)
         order: list[OpId] = []
         for stage in range(tables.n_ops):
             self._run_stage(OpId(stage), order)
@@ -141,6 +150,8 @@ class _Run:
                 self._note_cheaper(tensor)
         if op < self._stage:
             self._release(tables.reads[op])
+        if self._used_nbytes + tables.workspace_nbytes[op] >= self._useless_nbytes:
+            self._left_ns = -1
 
     def _note_cheaper(self, tensor: TensorId) -> None:
         """Have the live tensors scored again that could be made from ``tensor``."""
@@ -236,7 +247,7 @@ class _Run:
         score: float = (time_ns + 1) ** policy.time_power / (
             self._tables.nbytes[tensor] * distance**policy.distance_power
         )
-        return score * policy.weights[tensor] if policy.weights else score
+        return score * self._weights[tensor]
 
     def _find_next_use(self, tensor: TensorId) -> int:
         """Return the next op to read ``tensor`` for the first time."""
@@ -245,7 +256,7 @@ class _Run:
 
     def _find_need(self, tensor: TensorId) -> int:
         """Return the stage that needs ``tensor`` next, be it to make another one again."""
-        tables, live, foresight = self._tables, self._live, self._policy.foresight
+        tables, live = self._tables, self._live
         need = self._find_next_use(tensor)
         seen = {tensor}
         pending = [tensor]
@@ -254,11 +265,10 @@ class _Run:
                 if reader >= self._stage:
                     break
                 for made in tables.makes[reader]:
-                    if made not in seen and (foresight or not live[made]):
+                    if made not in seen and not live[made]:
                         seen.add(made)
                         need = min(need, self._find_next_use(made))
-                        if not live[made]:
-                            pending.append(made)
+                        pending.append(made)
         return need
 
     def _find_recompute_ns(self, tensor: TensorId) -> float:
@@ -270,7 +280,7 @@ class _Run:
         chain_ns = 0
         while pending:
             op = pending.pop()
-            if not self._may_run_again[op]:
+            if not tables.recomputable[op]:
                 return _LOST
             chain_ns += tables.time_ns[op]
             for read in tables.reads[op]:
@@ -307,6 +317,6 @@ class _Run:
         self._live[tensor] = False
         ops = self._find_missing((tensor,))
         self._live[tensor] = True
-        if ops[0] <= op or not all(self._may_run_again[other] for other in ops):
+        if ops[0] <= op or not all(tables.recomputable[other] for other in ops):
             return _LOST
         return sum(tables.time_ns[other] for other in ops if other not in self._in_sweep)
