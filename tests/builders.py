@@ -77,14 +77,13 @@ def training_chain(n_layers: int) -> Problem:
     """Return the paper's linear network: ``n_layers`` forward ops, a loss, their backward ops.
 
     All costs and sizes are 1. The gradient of layer i reads the gradient of layer i + 1 and the
-    outputs of layers i and i - 1.
+    output of layer i.
     """
     specs = [op(f"f{i}", f"f{i - 1}" if i else "") for i in range(n_layers)]
     specs.append(op("loss", f"f{n_layers - 1}"))
     for i in reversed(range(n_layers)):
         above = f"b{i + 1}" if i < n_layers - 1 else "loss"
-        below = f" f{i - 1}" if i else ""
-        specs.append(op(f"b{i}", f"{above} f{i}{below}", backward=True))
+        specs.append(op(f"b{i}", f"{above} f{i}", backward=True))
     return problem(*specs, outputs="b0", name="training-chain")
 
 

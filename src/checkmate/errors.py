@@ -70,6 +70,10 @@ class SolverError(RunError):
     """HiGHS failed, or claimed what cannot be."""
 
 
+class OutOfMemoryError(RunError):
+    """A run needs more memory than the device, or its limit, has."""
+
+
 class DeviceError(RunError):
     """The asked-for execution provider is not usable here."""
 

@@ -1,1 +1,1 @@
-"""What an op costs, measured with onnxruntime and remembered."""
+"""What each op costs: measured one by one and remembered, or counted from shapes."""

@@ -1,0 +1,38 @@
+# `make demo` and `make test` do all set-up themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+
+DEMO := graphs/resnet50-tiny-bN.onnx
+
+demo: $(READY)
+	mkdir -p demo
+	$(BIN)/checkmate solve $(DEMO) --dim N=128 --budget 70% -o demo/schedule.json --onnx demo/model.onnx
+	$(BIN)/checkmate check $(DEMO) demo/schedule.json --run
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) test
+
+bench: $(READY)
+	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/files.py
+	$(BIN)/python bench/profile.py
+
+clean:
+	rm -rf $(VENV) dist build demo
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(READY)

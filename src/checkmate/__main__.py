@@ -1,0 +1,5 @@
+"""``python -m checkmate``."""
+
+from checkmate.cli.main import main
+
+main()

@@ -1,0 +1,90 @@
+"""The program: finds the command, runs it, turns an error into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+import click
+
+from checkmate import __version__
+from checkmate.errors import CheckmateError
+
+_COMMANDS = {
+    "check": "Certify a schedule against its model; with --run, run both graphs.",
+    "profile": "Measure what each op of a model costs.",
+    "show": "Print what a model or a schedule holds.",
+    "solve": "Find the cheapest schedule that fits a memory budget.",
+}
+"""Per command, in the module of its name: its one line of help."""
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only when the command is used, so that --help is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"checkmate.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="checkmate")
+def program() -> None:
+    """Fit ONNX training graphs into a memory budget, with proof.
+
+    Exit codes: 0 done; 2 usage; 3 a file cannot be read, understood or written; 4 proved that
+    no schedule fits; 5 nothing found and nothing proved; 6 solver, device or runtime failed;
+    7 check failed; 130 interrupted; 1 a bug in checkmate.
+    """
+
+
+def main() -> NoReturn:
+    """Run the program and end it with the exit code that the result has."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        program.main(arguments, prog_name="checkmate", standalone_mode=False)
+    except CheckmateError as error:
+        _complain(error.message, error.hint)
+        return error.exit_code
+    except click.ClickException as error:
+        _complain(error.format_message(), _find_help(error))
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted", None)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the last line of defence
+        traceback.print_exc()
+        _complain(f"bug in checkmate {__version__}: {error!r}", "please report it with the above")
+        return 1
+    return 0
+
+
+def _find_help(error: click.ClickException) -> str | None:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return None if context is None else f"see `{context.command_path} --help`"
+
+
+def _complain(message: str, hint: str | None) -> None:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    if hint:
+        click.echo(f"hint: {' '.join(hint.split())}", err=True)

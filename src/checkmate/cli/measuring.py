@@ -1,0 +1,55 @@
+"""Profiling with a progress bar on terminals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+
+from checkmate.cli.report import echo_note
+from checkmate.onnxio.model import Model
+from checkmate.profiler.cache import find_cache_folder
+from checkmate.profiler.profile import Profile, ProfileOptions, Progress, profile_model
+from checkmate.runtime.device import Device, probe_device
+
+_N_NAMED = 3
+
+
+def measure(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> tuple[Profile, Device]:
+    """Return the measured costs of ``model`` and the device; says what could not be measured."""
+    device = probe_device(provider)
+    if device.notice:
+        echo_note(device.notice)
+    options = ProfileOptions(cache_folder=find_cache_folder())
+    with _show_progress() as on_progress:
+        profile = profile_model(model, device, options, on_progress)
+    measured = profile.n_signatures - profile.n_remembered
+    echo_note(
+        f"costs of {len(model.graph.ops)} ops on {device.name}: {profile.n_signatures} kinds,"
+        f" {measured} measured now, {profile.n_remembered} remembered"
+    )
+    for estimated in profile.estimated[:_N_NAMED]:
+        echo_note(f"estimated: {estimated.op}: {estimated.reason}")
+    if len(profile.estimated) > _N_NAMED:
+        echo_note(f"estimated: {len(profile.estimated) - _N_NAMED} more ops")
+    return profile, device
+
+
+@contextmanager
+def _show_progress() -> Iterator[Callable[[Progress], None]]:
+    """Yield what takes progress; it is drawn only when standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[op]}", markup=False),
+    )  # fmt: skip
+    with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, op="")
+        yield lambda p: bar.update(task, completed=p.n_done, total=p.n_all, op=p.op)

@@ -1,0 +1,42 @@
+"""A plan as a schedule file."""
+
+from __future__ import annotations
+
+from checkmate.cli.source import Source
+from checkmate.formats.costs_json import digest_costs
+from checkmate.formats.schedule_json import (
+    GraphRecord,
+    PeakRecord,
+    ScheduleRecord,
+    name_instructions,
+)
+from checkmate.plan import Plan
+from checkmate.runtime.advice import ADVICE
+from checkmate.simulate import Simulation
+
+
+def make_record(source: Source, plan: Plan, baseline: Simulation) -> ScheduleRecord:
+    """Return the schedule file of ``plan``."""
+    graph, costs = source.problem.graph, source.problem.costs
+    peak = plan.peak
+    return ScheduleRecord(
+        graph=GraphRecord(graph.name, source.sha256, len(graph.ops), len(graph.tensors)),
+        costs_sha256=digest_costs(graph, costs),
+        origin=costs.origin,
+        dims=source.dims,
+        budget_nbytes=plan.budget_nbytes,
+        peak_nbytes=peak.nbytes,
+        baseline_peak_nbytes=baseline.peak.nbytes,
+        peak=PeakRecord(
+            "" if peak.op is None else graph.ops[peak.op].name,
+            peak.resident_nbytes,
+            peak.live_nbytes,
+            peak.workspace_nbytes,
+            0,
+        ),
+        time_ns=plan.time_ns,
+        baseline_time_ns=baseline.time_ns,
+        claim=plan.claim,
+        runtime=ADVICE,
+        instructions=name_instructions(graph, plan.schedule),
+    )

@@ -1,0 +1,77 @@
+"""What people read, on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from checkmate.plan import Plan
+from checkmate.problem import Problem
+from checkmate.schedule import count_recomputes
+from checkmate.simulate import Peak, Simulation
+from checkmate.units import format_nbytes, format_ns, format_ratio
+
+
+def echo_note(text: str) -> None:
+    """Print one line to standard error."""
+    click.echo(text, err=True)
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table; the first column is left-aligned, the others are numbers."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for position, header in enumerate(headers):
+        table.add_column(header, justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(stderr=True, highlight=False, markup=False).print(table)
+
+
+def print_plan(
+    problem: Problem, plan: Plan, baseline: Simulation, written: Mapping[str, Path]
+) -> None:
+    """Print what a plan costs, against the graph without recompute."""
+    claim, bound_ns = plan.claim, plan.claim.bound_ns
+    share = f"{100 * plan.peak.nbytes / max(baseline.peak.nbytes, 1):.1f} %"
+    rows = [
+        ("peak", format_nbytes(baseline.peak.nbytes), format_nbytes(plan.peak.nbytes), share),
+        *_describe_peak(baseline.peak, plan.peak),
+        (
+            "time",
+            format_ns(baseline.time_ns),
+            format_ns(plan.time_ns),
+            f"+{format_ratio(plan.time_ns, baseline.time_ns)}",
+        ),
+    ]
+    print_table(("", "no recompute", "plan", ""), rows)
+    origin = problem.costs.origin
+    order = plan.schedule.order
+    echo_note(f"budget: {format_nbytes(plan.budget_nbytes)}, held in the simulation")
+    if plan.peak.op is not None:
+        echo_note(f"peak at: {problem.graph.ops[plan.peak.op].name}")
+    echo_note(f"recomputes: {count_recomputes(order)} beside {len(problem.graph.ops)} ops")
+    echo_note(
+        f"bound: {format_ns(bound_ns)} among {claim.space} schedules of this op order;"
+        f" gap {100 * plan.gap:.2f} % ({claim.termination}, {claim.strategy})"
+    )
+    echo_note(f"costs: {' '.join(filter(None, (origin.source, origin.provider, origin.device)))}")
+    for path in written.values():
+        echo_note(f"wrote {path}")
+
+
+def _describe_peak(before: Peak, after: Peak) -> list[tuple[str, str, str, str]]:
+    parts = ("resident", "live", "workspace")
+    return [
+        (
+            f"  {part}",
+            format_nbytes(getattr(before, f"{part}_nbytes")),
+            format_nbytes(getattr(after, f"{part}_nbytes")),
+            "",
+        )
+        for part in parts
+        if getattr(before, f"{part}_nbytes") or getattr(after, f"{part}_nbytes")
+    ]

@@ -1,0 +1,132 @@
+"""Both graphs run, and what they did."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from checkmate.errors import MismatchError
+from checkmate.files import write_files
+from checkmate.formats.schedule_json import ScheduleRecord
+from checkmate.onnxio.load import has_external_data
+from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import HOISTED_OPS
+from checkmate.onnxio.rewrite import rewrite_model
+from checkmate.onnxio.write import render_model
+from checkmate.profiler.specify import specify_inputs
+from checkmate.runtime.arrays import Difference, compare_outputs
+from checkmate.runtime.device import probe_device
+from checkmate.runtime.execute import RunOptions, RunResult, run_model
+from checkmate.runtime.protocol import Settings
+from checkmate.schedule import Schedule
+from checkmate.units import format_nbytes_exactly
+
+_N_TIMED_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the original and the rewritten graph did, on equal inputs."""
+
+    original: RunResult
+    rewritten: RunResult
+    differences: tuple[Difference, ...]
+    """Outputs that are not equal, bit for bit."""
+    misplaced: tuple[tuple[str, str], ...]
+    """Where the executed order left the schedule: (scheduled op, executed op), the first few."""
+
+    def as_document(self) -> dict[str, object]:
+        """Return the figures for ``--json``."""
+        return {
+            "measured_peak_nbytes": self.rewritten.peak_nbytes,
+            "measured_baseline_peak_nbytes": self.original.peak_nbytes,
+            "measured_time_ns": self.rewritten.time_ns,
+            "measured_baseline_time_ns": self.original.time_ns,
+            "outputs_equal": not self.differences,
+            "order_equal": not self.misplaced,
+        }
+
+    def judge(self, record: ScheduleRecord, tolerance: float) -> None:
+        """Raise `MismatchError` when numbers, order or peak are not what the plan says."""
+        if self.differences:
+            first = self.differences[0]
+            raise MismatchError(
+                f"{len(self.differences)} outputs differ; the first is {first.name!r},"
+                f" {first.n_elements} elements by up to {first.max_error:g}"
+            )
+        if self.misplaced:
+            scheduled, executed = self.misplaced[0]
+            raise MismatchError(f"onnxruntime ran {executed!r} where {scheduled!r} is scheduled")
+        peak_nbytes = self.rewritten.peak_nbytes
+        if peak_nbytes is not None and peak_nbytes > record.peak_nbytes * (1 + tolerance):
+            raise MismatchError(
+                f"the run took {format_nbytes_exactly(peak_nbytes)}, but the plan says"
+                f" {format_nbytes_exactly(record.peak_nbytes)}",
+                hint="ops may need workspace that the costs do not count",
+            )
+
+
+def run_both(model: Model, schedule: Schedule, provider: Literal["auto", "cuda", "cpu"]) -> Trial:
+    """Run ``model`` and its rewriting in child processes and return what they did."""
+    device = probe_device(provider)
+    specs = specify_inputs(model)
+    resident_nbytes = model.graph.resident_nbytes
+    fed = {spec.name for spec in specs}
+    fed_nbytes = sum(t.nbytes for t in model.graph.tensors if t.name in fed)
+    with tempfile.TemporaryDirectory(prefix="checkmate-") as folder:
+        results = []
+        with _written(model, schedule, Path(folder)) as rewritten:
+            for name, path in (("original", model.path), ("rewritten", rewritten)):
+                options = RunOptions(
+                    Settings(device.provider),
+                    n_timed_runs=_N_TIMED_RUNS,
+                    outputs=Path(folder) / f"{name}.npz",
+                    initializers_nbytes=resident_nbytes - fed_nbytes,
+                )
+                results.append(run_model(path, specs, options))
+        original, after = results
+        assert original.outputs is not None
+        assert after.outputs is not None
+        differences = compare_outputs(original.outputs, after.outputs)
+    return Trial(original, after, differences, _compare_order(model, schedule, after.executed))
+
+
+@contextmanager
+def _written(model: Model, schedule: Schedule, folder: Path) -> Iterator[Path]:
+    """Write the rewritten model to a file that is gone afterwards.
+
+    It lies in ``folder``, or beside the model when that keeps weights in other files.
+    """
+    if not has_external_data(model.proto):
+        path = folder / "rewritten.onnx"
+        write_files({path: render_model(model, schedule, path)})
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix=".checkmate-", dir=model.path.parent) as beside:
+        path = model.path.parent / f"{Path(beside).name}.onnx"
+        try:
+            write_files({path: render_model(model, schedule, path)})
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _compare_order(
+    model: Model, schedule: Schedule, executed: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Return where ``executed`` leaves the schedule; Shape and Size run where they like."""
+    nodes = rewrite_model(model, schedule).graph.node
+    hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
+    planned = [n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant"]
+    ran = [name for name in executed if name not in hoisted]
+    length = max(len(planned), len(ran))
+    padded = zip(
+        planned + ["nothing"] * (length - len(planned)),
+        ran + ["nothing"] * (length - len(ran)),
+        strict=True,
+    )
+    return tuple(pair for pair in padded if pair[0] != pair[1])[:10]

@@ -1,0 +1,52 @@
+"""From a problem and a budget to a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
+from checkmate.folding import fold_views
+from checkmate.graph import OpId
+from checkmate.heuristics.greedy import find_smallest_budget
+from checkmate.liveness import insert_frees
+from checkmate.plan import Plan, certify
+from checkmate.problem import Problem
+from checkmate.search.finding import Limits
+from checkmate.search.strategies import GREEDY_EFFORT, STRATEGIES
+from checkmate.simulate import Simulation, simulate
+from checkmate.units import format_nbytes_exactly
+
+
+def run_baseline(problem: Problem) -> Simulation:
+    """Return what the graph does without recompute, each tensor freed after its last use."""
+    order = [OpId(i) for i in range(len(problem.graph.ops))]
+    return simulate(problem, insert_frees(problem.graph, order))
+
+
+def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
+    """Return the certified plan of ``strategy``, a name of `STRATEGIES`, within the budget.
+
+    Raises `InfeasibleError` when it is proved that nothing fits, `NotFoundError` when nothing was
+    found; both say the smallest budget that is known to work.
+    """
+    folding = fold_views(problem)
+    try:
+        finding = STRATEGIES[strategy](folding.folded, budget_nbytes, limits)
+    except (InfeasibleError, NotFoundError) as error:
+        raise _add_smallest_budget(error, folding.folded, budget_nbytes) from error
+    order = folding.unfold(finding.order)
+    claim = replace(finding.claim, bound_ns=finding.claim.bound_ns + folding.view_ns)
+    return certify(problem, insert_frees(problem.graph, order), budget_nbytes, claim)
+
+
+def _add_smallest_budget(
+    error: CheckmateError, problem: Problem, budget_nbytes: int
+) -> CheckmateError:
+    """Return ``error`` with the smallest budget known to work and the op that binds there."""
+    nbytes, order = find_smallest_budget(problem, GREEDY_EFFORT)
+    peak = simulate(problem, insert_frees(problem.graph, order)).peak
+    where = "" if peak.op is None else f", where op {problem.graph.ops[peak.op].name!r} binds"
+    known = f"the smallest budget known to work is {format_nbytes_exactly(nbytes)}{where}"
+    if nbytes <= budget_nbytes:
+        known += "; try --strategy auto"
+    return type(error)(error.message, hint=f"{known}{'; ' + error.hint if error.hint else ''}")

@@ -1,0 +1,97 @@
+"""A mixed-integer program as arrays, and the builder of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int32]
+BoolArray = NDArray[np.bool_]
+
+Term = tuple[int, float]
+"""A column and its coefficient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Minimise ``offset + cost @ x`` within the bounds of columns and rows."""
+
+    cost: FloatArray
+    """Per column; shape (n_cols,)."""
+    offset: float
+    lower: FloatArray
+    """Per column."""
+    upper: FloatArray
+    """Per column."""
+    is_integer: BoolArray
+    """Per column."""
+    row_lower: FloatArray
+    """Per row; shape (n_rows,)."""
+    row_upper: FloatArray
+    """Per row."""
+    starts: IntArray
+    """Where each row begins in ``indices`` and ``values``; shape (n_rows + 1,)."""
+    indices: IntArray
+    """Column of each coefficient, row by row."""
+    values: FloatArray
+    """Each coefficient, row by row."""
+
+    @property
+    def n_cols(self) -> int:
+        """How many columns there are."""
+        return len(self.cost)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.row_lower)
+
+
+class Rows:
+    """Rows in the making, each ``terms <= upper``."""
+
+    def __init__(self) -> None:
+        self._indices: list[int] = []
+        self._values: list[float] = []
+        self._starts: list[int] = [0]
+        self._upper: list[float] = []
+
+    def add(self, terms: Iterable[Term], upper: float) -> None:
+        """Add the row ``terms <= upper``; terms of one column add up, zeros are left out."""
+        merged: dict[int, float] = {}
+        for column, coefficient in terms:
+            merged[column] = merged.get(column, 0.0) + coefficient
+        for column, coefficient in merged.items():
+            if coefficient:
+                self._indices.append(column)
+                self._values.append(coefficient)
+        self._starts.append(len(self._indices))
+        self._upper.append(upper)
+
+    def add_at_most(self, column: int, others: Iterable[int]) -> None:
+        """Add the row that ``column`` is at most the sum of ``others``."""
+        self.add([(column, 1.0), *((other, -1.0) for other in others)], 0.0)
+
+    @property
+    def starts(self) -> IntArray:
+        """Where each row begins."""
+        return np.array(self._starts, dtype=np.int32)
+
+    @property
+    def indices(self) -> IntArray:
+        """The column of each coefficient."""
+        return np.array(self._indices, dtype=np.int32)
+
+    @property
+    def values(self) -> FloatArray:
+        """Each coefficient."""
+        return np.array(self._values, dtype=np.float64)
+
+    @property
+    def upper(self) -> FloatArray:
+        """The right-hand side of each row."""
+        return np.array(self._upper, dtype=np.float64)

@@ -1,0 +1,39 @@
+"""Ops that may run only once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+    | {"Multinomial", "Bernoulli"}
+)
+_UPDATE_DOMAINS = frozenset({"ai.onnx.preview.training", "ai.onnx.training"})
+_ONCE_PHASES = frozenset({"optimizer", "stats"})
+
+
+def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | None:
+    """Return why ``node`` may run only once; None: it may be recomputed.
+
+    Random ops are pinned with a seed too: two nodes of one seed draw equal values with the CPU
+    provider, but no other provider promises it.
+    """
+    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+        return "control flow"
+    if node.op_type in _RANDOM or (node.op_type == "Dropout" and _drops(node, values)):
+        return "random"
+    if node.domain in _UPDATE_DOMAINS:
+        return "optimizer update"
+    phases = {entry.value for entry in node.metadata_props if entry.key == "checkmate.phase"}
+    return "optimizer update" if phases & _ONCE_PHASES else None
+
+
+def _drops(dropout: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> bool:
+    """Return whether ``dropout`` is in training mode, as far as the file says."""
+    if len(dropout.input) < 3 or not dropout.input[2]:
+        return False
+    training_mode = values.get(dropout.input[2])
+    return training_mode is None or bool(training_mode.any())

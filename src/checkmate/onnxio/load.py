@@ -1,0 +1,76 @@
+"""A model file from disk, without its external weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from checkmate.errors import InputError
+
+
+def load_proto(path: Path) -> onnx.ModelProto:
+    """Return the model in ``path``; the weights of external data are not read.
+
+    Raises `InputError` when the file cannot be read, is not an ONNX model, or names external
+    data outside its own folder.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if not content:
+        raise InputError(f"{str(path)!r} is empty", hint="give an ONNX model (.onnx)")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise InputError(
+            f"{str(path)!r} is not an ONNX model, or is damaged: {len(content)} bytes do not parse",
+            hint="give an ONNX model (.onnx), and check that its download or copy was complete",
+        ) from error
+    if not proto.opset_import or not proto.graph.output:
+        raise InputError(
+            f"{str(path)!r} is not a complete ONNX model:"
+            f" {len(proto.opset_import)} opset imports, {len(proto.graph.output)} graph outputs",
+            hint="give an ONNX model (.onnx)",
+        )
+    for tensor in _find_external(proto.graph):
+        _check_location(path, tensor)
+    return proto
+
+
+def has_external_data(proto: onnx.ModelProto) -> bool:
+    """Return whether some weights of the model lie in other files."""
+    return next(_find_external(proto.graph), None) is not None
+
+
+def _find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor with external data, in subgraphs too."""
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        for tensor in current.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                yield tensor
+        for node in current.node:
+            for attribute in node.attribute:
+                if attribute.t.data_location == onnx.TensorProto.EXTERNAL:
+                    yield attribute.t
+                pending.extend([attribute.g] if attribute.HasField("g") else [])
+                pending.extend(attribute.graphs)
+
+
+def _check_location(path: Path, tensor: onnx.TensorProto) -> None:
+    location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    leaves = ".." in (*posix.parts, *windows.parts) or posix.is_absolute() or windows.drive
+    folder = path.resolve().parent
+    if not location or leaves or not (folder / location).resolve().is_relative_to(folder):
+        raise InputError(
+            f"tensor {tensor.name!r} of {str(path)!r} has external data at {location!r},"
+            " outside the model's folder",
+            hint="keep a model and its data in one folder",
+        )

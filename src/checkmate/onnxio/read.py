@@ -1,0 +1,139 @@
+"""A model file as a graph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+
+from checkmate.errors import GraphError, InputError
+from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
+from checkmate.onnxio.dims import bind_inputs
+from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.load import load_proto
+from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
+from checkmate.onnxio.phases import find_backward, find_loss
+from checkmate.onnxio.shapes import infer_types
+from checkmate.onnxio.views import find_source
+
+_SUBBYTE_BITS: dict[int, int] = {
+    onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.UINT4: 4,
+    onnx.TensorProto.FLOAT4E2M1: 4,
+}
+
+
+def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
+    """Return the model in ``path`` with its graph, symbolic dimensions bound to ``dims``.
+
+    Model-local functions are inlined. Raises `InputError` (exit code 3) for whatever is not
+    understood, `UsageError` for a dimension that the model does not have.
+    """
+    proto = load_proto(path)
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto)
+    inputs = bind_inputs(proto.graph, dims)
+    in_file_order = [wire(node) for node in proto.graph.node]
+    _check_reads(proto.graph, in_file_order)
+    wirings = sort_nodes(in_file_order)
+    types, values = infer_types(proto, wirings, inputs)
+    ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
+    outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
+    backward = find_backward(ops, find_loss(outputs, types, loss))
+    pinned = tuple(find_pin(wiring.node, values) is not None for wiring in ops)
+    tensors = _make_tensors(proto.graph, ops, types)
+    ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
+    graph = Graph(
+        proto.graph.name or path.stem,
+        tuple(
+            Op(
+                name,
+                tuple(ids[read] for read in wiring.reads),
+                tuple(ids[made] for made in wiring.makes),
+                recomputable=not is_pinned,
+                backward=is_backward,
+            )
+            for name, wiring, is_pinned, is_backward in zip(
+                _name_ops(ops), ops, pinned, backward, strict=True
+            )
+        ),
+        tensors,
+        tuple(ids[output] for output in outputs),
+    )
+    nodes = tuple(wiring.node for wiring in ops)
+    return Model(path, proto, nodes, types, values, dict(dims), graph)
+
+
+def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
+    """Refuse a graph that reads or returns what nothing makes, or makes an input."""
+    given = {item.name for item in (*graph.input, *graph.initializer)}
+    made = {name for wiring in wirings for name in wiring.makes}
+    for wiring in wirings:
+        for name in wiring.reads:
+            if name not in given and name not in made:
+                raise GraphError(f"op {describe(wiring.node)} reads {name!r}, which nothing makes")
+        for name in wiring.makes:
+            if name in given:
+                raise GraphError(f"op {describe(wiring.node)} makes {name!r}, which is an input")
+    for output in graph.output:
+        if output.name not in given and output.name not in made:
+            raise GraphError(f"graph output {output.name!r} is made by nothing")
+
+
+def _name_ops(ops: Sequence[Wiring]) -> Iterator[str]:
+    """Yield a unique name per op: its own, or one made from its operator and position."""
+    counts = Counter(wiring.node.name for wiring in ops)
+    taken = {name for name, count in counts.items() if count == 1}
+    for position, wiring in enumerate(ops):
+        name = wiring.node.name
+        if not name or counts[name] > 1:
+            name = f"{name or wiring.node.op_type}_{position}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        yield name
+
+
+def _make_tensors(
+    graph: onnx.GraphProto, ops: Sequence[Wiring], types: Mapping[str, TensorType]
+) -> tuple[Tensor, ...]:
+    """Return resident tensors in file order, then the outputs of each op.
+
+    Initializers that nothing reads are left out: onnxruntime does not load them.
+    """
+    outputs = {output.name for output in graph.output}
+    used = outputs.union(name for wiring in ops for name in wiring.reads)
+    constants = [node.output[0] for node in graph.node if node.op_type == "Constant"]
+    weights = [tensor.name for tensor in graph.initializer] + constants
+    resident = [item.name for item in graph.input] + [name for name in weights if name in used]
+    tensors = [
+        Tensor(name, _count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)
+    ]
+    ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
+    for position, wiring in enumerate(ops):
+        source = find_source(wiring.node, outputs)
+        for name in wiring.makes:
+            ids[name] = TensorId(len(tensors))
+            nbytes = _count_nbytes(name, types[name]) if source is None else 0
+            source_id = None if source is None else ids[source]
+            tensors.append(Tensor(name, nbytes, OpId(position), source_id))
+    return tuple(tensors)
+
+
+def _count_nbytes(name: str, known: TensorType) -> int:
+    """Return the bytes of a tensor; raise `InputError` when its elements have no fixed size."""
+    n_elements = math.prod(known.shape)
+    if known.elem_type in _SUBBYTE_BITS:
+        return (n_elements * _SUBBYTE_BITS[known.elem_type] + 7) // 8
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(known.elem_type)
+    except KeyError:
+        raise InputError(f"tensor {name!r} has unknown element type {known.elem_type}") from None
+    if dtype.hasobject:
+        raise InputError(f"tensor {name!r} holds strings; only numbers are planned")
+    return n_elements * dtype.itemsize

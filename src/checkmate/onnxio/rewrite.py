@@ -1,0 +1,102 @@
+"""A schedule as an ONNX model: nodes in schedule order, copies for recomputes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import onnx
+
+from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.model import Model
+from checkmate.schedule import Schedule
+
+COPY_ATTRIBUTE = "__recompute"
+"""Set on copies. onnx and onnxruntime ignore attributes whose name starts with two underscores,
+except that common subexpression elimination does not merge nodes that differ in one."""
+
+
+def rewrite_model(model: Model, schedule: Schedule) -> onnx.ModelProto:
+    """Return the model that runs ``schedule``.
+
+    Its inputs, outputs, opsets, metadata and initializers are those of ``model``. Nodes have the
+    names of their ops; the k-th recompute of a node and what it makes are named
+    ``<name>__recompute<k>``. A graph output keeps its name, which its last compute makes.
+    """
+    rewritten = onnx.ModelProto()
+    rewritten.CopyFrom(model.proto)
+    del rewritten.graph.node[:]
+    constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
+    rewritten.graph.node.extend(constants)
+    rewritten.graph.node.extend(_Rewriter(model, schedule).run())
+    return rewritten
+
+
+def name_recompute(name: str, number: int) -> str:
+    """Return the name of the recompute ``number`` (from 1) of what is called ``name``."""
+    return f"{name}__recompute{number}"
+
+
+class _Rewriter:
+    """Emits one node per compute, reading the latest instance of each tensor."""
+
+    def __init__(self, model: Model, schedule: Schedule) -> None:
+        self._model = model
+        self._order = schedule.order
+        self._n_computes = Counter(self._order)
+        self._n_done: Counter[OpId] = Counter()
+        graph = model.graph
+        self._outputs = frozenset(graph.outputs)
+        self._ids = {tensor.name: TensorId(i) for i, tensor in enumerate(graph.tensors)}
+        self._taken = {*model.types, *(op.name for op in graph.ops)}
+        self._current: dict[str, str] = {}
+
+    def run(self) -> list[onnx.NodeProto]:
+        return [self._emit(op) for op in self._order]
+
+    def _emit(self, op: OpId) -> onnx.NodeProto:
+        number = self._n_done[op]
+        self._n_done[op] += 1
+        node = onnx.NodeProto()
+        node.CopyFrom(self._model.nodes[op])
+        node.name = self._model.graph.ops[op].name
+        if number:
+            node.name = self._reserve(name_recompute(node.name, number))
+            node.attribute.append(onnx.helper.make_attribute(COPY_ATTRIBUTE, number))
+        rename_reads(node, self._current)
+        for position, name in enumerate(node.output):
+            if name:
+                self._current[name] = node.output[position] = self._name_instance(op, name, number)
+        return node
+
+    def _name_instance(self, op: OpId, name: str, number: int) -> str:
+        """Return the name of what compute ``number`` (from 0) of ``op`` makes for ``name``."""
+        if self._ids[name] not in self._outputs:
+            return self._reserve(name_recompute(name, number)) if number else name
+        is_last = number == self._n_computes[op] - 1
+        return name if is_last else self._reserve(f"{name}__early{number + 1}")
+
+    def _reserve(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Make ``node``, subgraphs included, read ``names[x]`` in place of ``x``."""
+    for position, name in enumerate(node.input):
+        node.input[position] = names.get(name, name)
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            _rename_captures(graph, names)
+
+
+def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own.update(name for node in graph.node for name in node.output)
+    outer = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        rename_reads(node, outer)
+    for output in graph.output:
+        output.name = outer.get(output.name, output.name)

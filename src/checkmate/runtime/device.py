@@ -1,0 +1,89 @@
+"""Which device onnxruntime really runs on here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from checkmate.errors import DeviceError
+from checkmate.runtime.protocol import ProbeTask, Provider, Reply
+from checkmate.runtime.worker import Limits, Worker
+
+_INSTALL_HINT = "pip install 'checkmate-remat[cuda]', or use --provider cpu"
+_CPU_HINT = "use --provider cpu"
+_PROBE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A processor with its memory, and the onnxruntime that drives it."""
+
+    provider: Provider
+    name: str
+    nbytes: int
+    """Its memory, all of it."""
+    onnxruntime: str
+    """The version."""
+    notice: str | None = None
+    """One line for the user: why the CPU was taken though CUDA may have been expected."""
+
+
+def probe_device(provider: Literal["auto", "cuda", "cpu"]) -> Device:
+    """Return the device that sessions get.
+
+    The probe runs in a child process, so that no CUDA context stays behind and no library writes
+    on the user's terminal. Raises `DeviceError` when CUDA was asked for and does not work.
+    """
+    with Worker(Limits(timeout_s=_PROBE_TIMEOUT_S)) as worker:
+        wanted: Provider = "cpu" if provider == "cpu" else "cuda"
+        reply = worker.ask(ProbeTask(wanted))
+        errors = worker.read_errors()
+    version = str(reply["version"])
+    if reply["is_usable"]:
+        return Device("cuda", str(reply["name"]), _as_int(reply["nbytes"]), version)
+    problem, hint = _explain(reply, errors)
+    if provider == "cuda":
+        raise DeviceError(f"the CUDA provider is not usable: {problem}", hint=hint)
+    notice = f"no usable CUDA device ({problem}); using the CPU" if provider == "auto" else None
+    return Device("cpu", _find_cpu_name(), count_memory_nbytes(), version, notice)
+
+
+def count_memory_nbytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def count_available_nbytes() -> int:
+    """Return the memory of this machine that a new process could have."""
+    path = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s+(\d+) kB", path.read_text()) if path.exists() else None
+    return int(found[1]) * 1024 if found else count_memory_nbytes() // 2
+
+
+def _explain(reply: Reply, errors: str) -> tuple[str, str]:
+    """Return what is missing for CUDA, and what to do about it."""
+    if not reply["has_wheel"]:
+        return "this onnxruntime was built without it", (
+            "replace the package onnxruntime by onnxruntime-gpu, or " + _CPU_HINT
+        )
+    if not reply["n_devices"]:
+        return "no NVIDIA driver or no GPU", "install an NVIDIA driver, or " + _CPU_HINT
+    missing = re.search(r"(lib\S+?\.so[.\d]*): cannot open shared object file", errors)
+    if missing:
+        return f"library {missing[1]} not found", _INSTALL_HINT
+    return "CUDA or cuDNN libraries do not load", _INSTALL_HINT
+
+
+def _find_cpu_name() -> str:
+    path = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", path.read_text()) if path.exists() else None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _as_int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

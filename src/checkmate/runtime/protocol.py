@@ -1,0 +1,123 @@
+"""What parent and child say to each other: one JSON document per line, each way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Provider = Literal["cuda", "cpu"]
+Meter = Literal["allocator", "resident", "none"]
+"""How a peak is measured: every request that onnxruntime makes of a counting allocator; the
+resident set of the process, which knows pages only; not at all (no such means here)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How sessions are made; costs hold for one of these and a run uses the same."""
+
+    provider: Provider = "cpu"
+    threads: int = 0
+    """Threads inside an op; 0: one per physical core, onnxruntime's own choice."""
+    device_id: int = 0
+    arena_limit_nbytes: int | None = None
+    """The most that the arena may hold beside inputs; None: what the device has."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that a run needs or makes."""
+
+    name: str
+    elem_type: int
+    """An ``onnx.TensorProto.DataType``."""
+    shape: tuple[int, ...]
+    upper: int | None = None
+    """Integers are drawn from 0 to this, exclusive; None: from 0 and 1."""
+    positive: bool = False
+    """Floats are drawn above zero: an op takes their root, logarithm or reciprocal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTask:
+    """Say which provider a session really gets."""
+
+    provider: Provider
+
+
+@dataclass(frozen=True, slots=True)
+class RunTask:
+    """Run a model; write its outputs, say its order, its memory and its time."""
+
+    model: str
+    settings: Settings
+    feeds: str
+    """An .npz file written by `outputs.save_arrays`; empty: draw the inputs from ``specs``."""
+    specs: tuple[TensorSpec, ...]
+    seed: int
+    outputs: str
+    """Where the .npz file of outputs goes; empty: they are not kept."""
+    n_runs: int
+    n_timed_runs: int
+    max_timed_ns: int
+    """No further timed run starts after this long; one always does."""
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTask:
+    """Time a model whose inputs are drawn here and whose outputs are bound beforehand."""
+
+    model: str
+    settings: Settings
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    seed: int
+    max_runs: int
+    max_ns: int
+    """No further run starts after this long; one is always timed."""
+    workspace_by: Literal["allocator", "statistics"]
+    """What an op takes for itself: counted, or as onnxruntime's statistics say, which add up all
+    blocks of an op and round each to 256 bytes. The first falls back to the second."""
+
+
+Task = ProbeTask | RunTask | TimeTask
+Reply = Mapping[str, object]
+
+
+def write_task(task: Task) -> str:
+    """Return ``task`` as one line of JSON."""
+    return json.dumps({"task": type(task).__name__, **asdict(task)})
+
+
+def read_task(line: str) -> Task:
+    """Return the task that `write_task` wrote."""
+    document = json.loads(line)
+    kind = document.pop("task")
+    if kind == "ProbeTask":
+        return ProbeTask(**document)
+    document["settings"] = Settings(**document["settings"])
+    for key in ("specs", "inputs", "outputs"):
+        if isinstance(document.get(key), list):
+            document[key] = tuple(map(_read_spec, document[key]))
+    return RunTask(**document) if kind == "RunTask" else TimeTask(**document)
+
+
+def _read_spec(document: dict[str, object]) -> TensorSpec:
+    spec = TensorSpec(**document)  # type: ignore[arg-type]  # written by write_task alone
+    return TensorSpec(spec.name, spec.elem_type, tuple(spec.shape), spec.upper, spec.positive)
+
+
+def read_ints(reply: Reply, key: str) -> tuple[int, ...]:
+    """Return the integers under ``key``."""
+    values = reply[key]
+    assert isinstance(values, list), key
+    return tuple(int(value) for value in values)
+
+
+def read_texts(reply: Reply, key: str) -> tuple[str, ...]:
+    """Return the strings under ``key``."""
+    values = reply[key]
+    assert isinstance(values, list), key
+    return tuple(str(value) for value in values)

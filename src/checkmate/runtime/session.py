@@ -1,0 +1,114 @@
+"""Sessions that run the ops of a file in its order and hold no more than that needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxruntime
+
+from checkmate.runtime.protocol import Settings
+
+_CUDA = "CUDAExecutionProvider"
+_CPU = "CPUExecutionProvider"
+_SAME_AS_REQUESTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What a session is watched with."""
+
+    profile: Path | None = None
+    """Prefix of the file that records what ran when."""
+    statistics: Path | None = None
+    """The file that records what each op allocated."""
+    shares_allocators: bool = False
+    """Use the allocator that is registered for the device."""
+    has_arena: bool = True
+    """Allocate on the CPU from an arena rather than from the C library."""
+
+
+def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.SessionOptions:
+    """Return the options of every session.
+
+    Priority-based order without optimizers is file order, Shape and Size apart. Memory patterns
+    put a second block on top of the arena from the second run on, and reuse of dead buffers keeps
+    them while nobody needs them. Prepacking would hold each weight twice, once in the layout of
+    its kernel; costs and runs both go without, so that they agree.
+    """
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_pattern = False
+    options.enable_mem_reuse = False
+    options.enable_cpu_mem_arena = instruments.has_arena
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    if instruments.shares_allocators:
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    if instruments.statistics is not None:
+        options.add_session_config_entry(
+            "session.collect_node_memory_stats_to_file", str(instruments.statistics)
+        )
+    if instruments.profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(instruments.profile)
+    return options
+
+
+def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:
+    """Return the providers of ``settings``; on CUDA, what it has no kernel for runs on the CPU."""
+    if settings.provider == "cpu":
+        return [(_CPU, {})]
+    cuda = {
+        "device_id": str(settings.device_id),
+        "arena_extend_strategy": "kSameAsRequested",
+        # The timing search of convolution algorithms takes workspace without limit, and picks
+        # by the clock, so that two runs may differ.
+        "cudnn_conv_algo_search": "HEURISTIC",
+    }
+    if settings.arena_limit_nbytes is not None:
+        cuda["gpu_mem_limit"] = str(settings.arena_limit_nbytes)
+    return [(_CUDA, cuda), (_CPU, {})]
+
+
+def make_session(
+    model: str, settings: Settings, instruments: Instruments
+) -> onnxruntime.InferenceSession:
+    """Return a session on the file ``model``."""
+    options = make_options(settings, instruments)
+    return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
+
+
+def choose_clock(settings: Settings) -> Callable[[], int]:
+    """Return the clock that tells best what a run would take on a machine of its own.
+
+    On one thread that is the time which the processor gave to this process: when others wait for
+    the same processor, it stands still.
+    """
+    is_alone = settings.provider == "cpu" and settings.threads == 1
+    return time.process_time_ns if is_alone else time.perf_counter_ns
+
+
+def register_arena(settings: Settings) -> None:
+    """Make sessions that share allocators use one CPU arena, of at most the limit.
+
+    The CPU provider takes no memory limit of its own. On CUDA, `make_providers` sets it.
+    """
+    memory = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    arena = onnxruntime.OrtArenaCfg(
+        {
+            "max_mem": settings.arena_limit_nbytes or 0,
+            "arena_extend_strategy": _SAME_AS_REQUESTED,
+            "initial_chunk_size_bytes": -1,
+            "max_dead_bytes_per_chunk": -1,
+        }
+    )
+    onnxruntime.create_and_register_allocator(memory, arena)

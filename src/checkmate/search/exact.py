@@ -1,0 +1,180 @@
+"""The paper's search: the best frontier-advancing schedule, by mixed-integer programming."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
+from checkmate.graph import OpId
+from checkmate.liveness import insert_frees
+from checkmate.milp.assemble import make_clock, make_program
+from checkmate.milp.covers import Cover, add_cover_rows, find_covers
+from checkmate.milp.encode import decode, encode, is_frontier_advancing
+from checkmate.milp.frame import make_frame
+from checkmate.milp.model import FloatArray, Program
+from checkmate.milp.reach import count_coefficients
+from checkmate.milp.rows import FAMILIES, Family
+from checkmate.plan import Claim, SolverInfo, Space, Termination
+from checkmate.problem import Problem
+from checkmate.search.bound import check_conceivable
+from checkmate.search.finding import Finding, Limits
+from checkmate.simulate import Simulation, simulate
+from checkmate.solver.process import solve_in_worker
+from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
+from checkmate.units import format_nbytes_exactly, format_ns
+
+STRATEGY = "exact"
+MAX_COEFFICIENTS = 3 * 10**7
+"""A program with more would fill memory before it is solved."""
+
+Order = tuple[OpId, ...]
+
+
+def solve_exact(
+    problem: Problem, budget_nbytes: int, limits: Limits, start: Sequence[OpId] | None = None
+) -> Finding:
+    """Return the best frontier-advancing order that fits in ``budget_nbytes``, or a good one.
+
+    ``start`` is an order to begin from; when nothing better is found, it is returned. Raises
+    `InfeasibleError` when it is proved that no such order fits, `NotFoundError` or
+    `InterruptError` when the search ended before it knew, `SolverError` when HiGHS fails.
+    """
+    check_conceivable(problem, budget_nbytes)
+    in_order = tuple(OpId(i) for i in range(len(problem.graph.ops)))
+    if _run(problem, in_order).peak.nbytes <= budget_nbytes:
+        claim = Claim(STRATEGY, "all-schedules", problem.costs.total_ns, "optimal")
+        return Finding(in_order, claim)
+    known = None if start is None else tuple(start)
+    if known is not None and _run(problem, known).peak.nbytes > budget_nbytes:
+        known = None
+    return _Search(problem, budget_nbytes, limits).run(known)
+
+
+def find_lp_bound(problem: Problem, budget_nbytes: int, limits: Limits) -> int:
+    """Return a time in ns that no frontier-advancing order that fits is below, by relaxation.
+
+    Raises `InfeasibleError` when it is proved that no such order fits, `NotFoundError` when a
+    limit ended the search before it knew.
+    """
+    check_conceivable(problem, budget_nbytes)
+    return _Search(problem, budget_nbytes, limits).relax()
+
+
+class _Search:
+    """One search: the program, what it has learnt so far, and the time it began."""
+
+    def __init__(self, problem: Problem, budget_nbytes: int, limits: Limits) -> None:
+        self._began_s = time.monotonic()
+        self._problem = problem
+        self._budget_nbytes = budget_nbytes
+        self._limits = limits
+        _check_size(problem)
+        self._frame = make_frame(problem, budget_nbytes)
+        self._clock = make_clock(problem)
+        self._covers: tuple[Cover, ...] = ()
+        self._bound_ns = problem.costs.total_ns
+
+    def run(self, known: Order | None) -> Finding:
+        """Return the best order found, beginning from the order ``known`` that fits."""
+        graph, start = self._problem.graph, None
+        if known is not None and is_frontier_advancing(graph, known):
+            start = encode(graph, self._frame.columns, known)
+        result, found = self._solve(start)
+        orders = [order for order in (found, known) if order is not None]
+        if not orders:
+            raise self._make_failure(result)
+        best = min(orders, key=lambda order: _run(self._problem, order).time_ns)
+        return Finding(best, self._make_claim(best, result))
+
+    def relax(self) -> int:
+        """Return the bound of the linear relaxation."""
+        program = self._make_program()
+        relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+        result = self._ask(relaxed, None)
+        if result.status != "solved":
+            raise self._make_failure(result)
+        return self._bound_ns
+
+    def _solve(self, start: FloatArray | None) -> tuple[MilpResult, Order | None]:
+        """Return the solver's last answer, and its order if that fits.
+
+        An order above the budget, which rounding let through, is forbidden and the next is sought.
+        """
+        while True:
+            result = self._ask(self._make_program(), start)
+            if result.values is None:
+                return result, None
+            order = decode(self._frame.columns, result.values)
+            covers = find_covers(self._problem, self._frame, self._budget_nbytes, order)
+            if not covers:
+                return result, order
+            self._covers += covers
+            if result.status != "solved":
+                return result, None
+
+    def _make_program(self) -> Program:
+        forbid = partial(add_cover_rows, covers=self._covers)
+        families: tuple[Family, ...] = (*FAMILIES.values(), forbid)
+        return make_program(self._problem, self._frame, self._clock, families)
+
+    def _ask(self, program: Program, start: FloatArray | None) -> MilpResult:
+        """Return the solver's answer, having learnt from its bound."""
+        gap, time_s = self._limits.gap, self._limits.time_s
+        if time_s is not None:
+            time_s = max(0.0, time_s - (time.monotonic() - self._began_s))
+        # HiGHS divides by the objective, we by the bound.
+        settings = Settings(gap / (1 + gap), time_s, self._limits.nodes)
+        result = solve_in_worker(program, settings, start)
+        if math.isfinite(result.bound):
+            self._bound_ns = max(self._bound_ns, self._clock.round_bound(result.bound))
+        return result
+
+    def _make_claim(self, order: Order, result: MilpResult) -> Claim:
+        time_ns = _run(self._problem, order).time_ns
+        space: Space = "frontier-advancing"
+        bound_ns = min(self._bound_ns, time_ns)
+        if not is_frontier_advancing(self._problem.graph, order):
+            space, bound_ns = "all-schedules", self._problem.costs.total_ns
+        info = SolverInfo("HiGHS", result.version, THREADS, SEED)
+        termination = self._find_termination(time_ns, bound_ns, result)
+        return Claim(STRATEGY, space, bound_ns, termination, info)
+
+    def _find_termination(self, time_ns: int, bound_ns: int, result: MilpResult) -> Termination:
+        if time_ns == bound_ns:
+            return "optimal"
+        if time_ns - bound_ns <= self._limits.gap * bound_ns:
+            return "gap"
+        return "interrupted" if result.status == "interrupted" else "limit"
+
+    def _make_failure(self, result: MilpResult) -> InfeasibleError | InterruptError | NotFoundError:
+        budget = format_nbytes_exactly(self._budget_nbytes)
+        if result.status == "infeasible":
+            return InfeasibleError(
+                f"no frontier-advancing schedule of {self._problem.graph.name!r} fits in {budget}",
+                hint="raise --budget, or run `checkmate sweep` to find the smallest that works",
+            )
+        bound = format_ns(self._bound_ns)
+        what = f"no schedule found that fits in {budget}; none that does takes less than {bound}"
+        if result.status == "interrupted":
+            return InterruptError(f"interrupted: {what}")
+        return NotFoundError(what, hint="raise the limits or --budget")
+
+
+def _run(problem: Problem, order: Sequence[OpId]) -> Simulation:
+    return simulate(problem, insert_frees(problem.graph, order))
+
+
+def _check_size(problem: Problem) -> None:
+    n_coefficients = count_coefficients(problem.graph)
+    if n_coefficients > MAX_COEFFICIENTS:
+        raise NotFoundError(
+            f"graph {problem.graph.name!r} is too large for the exact search:"
+            f" {n_coefficients} coefficients, at most {MAX_COEFFICIENTS}",
+            hint="choose another --strategy",
+        )

@@ -1,0 +1,99 @@
+"""The strategies by name: all take a folded problem and a budget, and return a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from checkmate.errors import NotFoundError
+from checkmate.graph import OpId
+from checkmate.heuristics.chen import order_by_sqrt, order_greedily
+from checkmate.heuristics.greedy import order_within
+from checkmate.heuristics.keep_all import order_all
+from checkmate.liveness import insert_frees
+from checkmate.plan import Claim, Termination
+from checkmate.problem import Problem
+from checkmate.search.bound import check_conceivable
+from checkmate.search.exact import solve_exact
+from checkmate.search.finding import Finding, Limits
+from checkmate.simulate import simulate
+from checkmate.units import format_nbytes_exactly
+
+Strategy = Callable[[Problem, int, Limits], Finding]
+
+GREEDY_EFFORT = 8
+"""Parameter sets that the greedy tries."""
+EXACT_MAX_OPS = 120
+"""Up to this many ops the paper's program is tried: its size grows with their square."""
+
+
+def find_automatically(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    """Return the best that the strategies find together.
+
+    Keep-all when it fits; else the greedy, which the paper's program then improves and bounds
+    where the graph is small enough for it. Raises `InfeasibleError` with a proof, else
+    `NotFoundError`.
+    """
+    check_conceivable(problem, budget_nbytes)
+    try:
+        return _find_keep_all(problem, budget_nbytes, limits)
+    except NotFoundError:
+        pass
+    is_small = len(problem.graph.ops) <= EXACT_MAX_OPS
+    try:
+        found = _find_greedily(problem, budget_nbytes, limits)
+    except NotFoundError:
+        if is_small:
+            return solve_exact(problem, budget_nbytes, limits)
+        raise
+    if not is_small or found.claim.termination != "limit":
+        return found
+    return solve_exact(problem, budget_nbytes, limits, found.order)
+
+
+def _find_keep_all(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return _judge("keep-all", problem, budget_nbytes, limits, order_all(problem))
+
+
+def _find_by_sqrt(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return _judge("chen-sqrt", problem, budget_nbytes, limits, order_by_sqrt(problem))
+
+
+def _find_chen_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    order = order_greedily(problem, budget_nbytes)
+    return _judge("chen-greedy", problem, budget_nbytes, limits, order)
+
+
+def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    order = order_within(problem, budget_nbytes, GREEDY_EFFORT)
+    return _judge("greedy", problem, budget_nbytes, limits, order)
+
+
+def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return solve_exact(problem, budget_nbytes, limits)
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "auto": find_automatically,
+    "keep-all": _find_keep_all,
+    "chen-sqrt": _find_by_sqrt,
+    "chen-greedy": _find_chen_greedily,
+    "greedy": _find_greedily,
+    "exact": _find_exactly,
+}
+
+
+def _judge(
+    strategy: str, problem: Problem, budget_nbytes: int, limits: Limits, order: Sequence[OpId]
+) -> Finding:
+    """Return the finding that ``order`` is; no bound is known but the time of every op once."""
+    simulation = simulate(problem, insert_frees(problem.graph, order))
+    if simulation.peak.nbytes > budget_nbytes:
+        raise NotFoundError(
+            f"the {strategy} schedule needs {format_nbytes_exactly(simulation.peak.nbytes)},"
+            f" more than the budget of {format_nbytes_exactly(budget_nbytes)}"
+        )
+    bound_ns = problem.costs.total_ns
+    extra_ns = simulation.time_ns - bound_ns
+    is_close = extra_ns <= limits.gap * bound_ns
+    termination: Termination = "optimal" if extra_ns == 0 else "gap" if is_close else "limit"
+    return Finding(tuple(order), Claim(strategy, "all-schedules", bound_ns, termination))
