@@ -16,6 +16,7 @@ from checkmate.formats.problem_json import render_problem
 from checkmate.onnxio.read import read_model
 from onnx_models import GRAPHS, TRAINING_MLP, save, save_proto
 
+SOURCE = str(GRAPHS.parent / "src")
 VGG = str(GRAPHS / "vgg16-tiny-bN.onnx")
 
 
@@ -24,7 +25,7 @@ def checkmate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "checkmate", *arguments],
         cwd=cwd,
-        env=os.environ | {"XDG_CACHE_HOME": str(cwd / "cache")},
+        env=os.environ | {"XDG_CACHE_HOME": str(cwd / "cache"), "PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
         timeout=300,
@@ -32,10 +33,12 @@ def checkmate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def solve_mlp(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def solve_mlp(
+    folder: Path, *options: str, costs: str = "flops"
+) -> subprocess.CompletedProcess[str]:
     save(folder, TRAINING_MLP)
     return checkmate(
-        "solve", "model.onnx", "--dim", "N=512", "--costs", "flops", *options, cwd=folder
+        "solve", "model.onnx", "--dim", "N=512", "--costs", costs, *options, cwd=folder
     )
 
 
@@ -82,7 +85,8 @@ def test_equal_solves_write_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_run_of_both_graphs_is_compared(tmp_path: Path) -> None:
-    solve_mlp(tmp_path, "--budget", "95%")
+    # Counted costs do not know the workspace that the run needs; measured costs do.
+    solve_mlp(tmp_path, "--budget", "95%", costs="auto")
     done = checkmate("check", "model.onnx", "model.schedule.json", "--run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -93,13 +97,13 @@ def test_a_run_of_both_graphs_is_compared(tmp_path: Path) -> None:
 
 def test_a_profile_is_solved_elsewhere_and_verified_in_full(tmp_path: Path) -> None:
     save(tmp_path, TRAINING_MLP)
-    done = checkmate("profile", "model.onnx", "--dim", "N=64", "-o", "costs.json", cwd=tmp_path)
+    done = checkmate("profile", "model.onnx", "--dim", "N=512", "-o", "costs.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "costs of 24 ops" in done.stderr
-    again = checkmate("profile", "model.onnx", "--dim", "N=64", "--json", cwd=tmp_path)
+    assert "costs of 22 ops" in done.stderr
+    again = checkmate("profile", "model.onnx", "--dim", "N=512", "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["remembered"] == json.loads(again.stdout)["signatures"]
     solved = checkmate(
-        "solve", "model.onnx", "--dim", "N=64", "--budget", "98%", "--costs", "costs.json",
+        "solve", "model.onnx", "--dim", "N=512", "--budget", "95%", "--costs", "costs.json",
         "-o", "s.json", cwd=tmp_path,
     )  # fmt: skip
     assert solved.returncode == 0, solved.stderr
@@ -114,20 +118,15 @@ def test_costs_of_another_size_are_refused(tmp_path: Path) -> None:
     save(tmp_path, TRAINING_MLP)
     checkmate("profile", "model.onnx", "--dim", "N=2", "-o", "costs.json", cwd=tmp_path)
     done = checkmate(
-        "solve", "model.onnx", "--dim", "N=4", "--budget", "98%", "--costs", "costs.json",
+        "solve", "model.onnx", "--dim", "N=4", "--budget", "95%", "--costs", "costs.json",
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 3
     assert "are for graph 'mlp' with digest" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "budgets", [("10GB", "10GiB", "9.3GiB", "10976400000B", "75%")], ids=["five"]
-)
-def test_each_unit_is_another_budget_and_is_echoed(
-    tmp_path: Path, budgets: tuple[str, ...]
-) -> None:
-    large = chain(*[2_475_000_000] * 8)
+def test_each_unit_is_another_budget_and_is_echoed(tmp_path: Path) -> None:
+    budgets = ("10GB", "10GiB", "9.3GiB", "10976400000B", "75%")
     specs = [op(f"f{i}", f"f{i - 1}" if i else "", nbytes=2_475_000_000) for i in range(4)]
     specs += [op("sum", "f0 f1 f2 f3", nbytes=1)]
     large = problem(*specs, outputs="sum")
@@ -140,7 +139,7 @@ def test_each_unit_is_another_budget_and_is_echoed(
         "10,000,000,000 B (9.313 GiB)",
         "10,737,418,240 B (10.000 GiB)",
         "9,985,798,963 B (9.300 GiB)",
-        "10,976,400,000 B (10.222 GiB)",
+        "10,976,400,000 B (10.223 GiB)",
         "7,425,000,000 B (6.915 GiB)",
     ]
 
@@ -280,13 +279,13 @@ def test_cuda_without_a_gpu_fails_and_says_what_is_missing(tmp_path: Path) -> No
         pytest.skip("there is a usable GPU here")
     assert done.returncode == 6
     assert "the CUDA provider is not usable" in done.stderr
-    assert list_files(tmp_path) == ["model.onnx"]
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_auto_without_a_gpu_says_so_in_one_line_and_marks_the_costs(tmp_path: Path) -> None:
     save(tmp_path, TRAINING_MLP)
     done = checkmate(
-        "solve", "model.onnx", "--dim", "N=64", "--budget", "98%", "-o", "s.json", cwd=tmp_path
+        "solve", "model.onnx", "--dim", "N=512", "--budget", "95%", "-o", "s.json", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     provider = json.loads((tmp_path / "s.json").read_text())["costs"]["provider"]

@@ -157,7 +157,7 @@ class _Search:
         if result.status == "infeasible":
             return InfeasibleError(
                 f"no frontier-advancing schedule of {self._problem.graph.name!r} fits in {budget}",
-                hint="raise --budget, or run `checkmate sweep` to find the smallest that works",
+                hint="raise --budget",
             )
         bound = format_ns(self._bound_ns)
         what = f"no schedule found that fits in {budget}; none that does takes less than {bound}"
