@@ -96,6 +96,23 @@ def test_an_order_that_is_not_frontier_advancing_is_returned_with_a_bound_that_h
     assert finding.claim.termination == "limit"
 
 
+def test_an_order_outside_the_space_is_not_given_the_bound_of_the_space() -> None:
+    # Only one of a2, b2 and d2 survives w. To retain d2 is best, but then a, a2, b, b2 in
+    # ascending order need 8 bytes; to retain a2 means to make d again.
+    small = problem(
+        op("a", nbytes=3), op("b", nbytes=3), op("a2", "a"), op("b2", "b"),
+        op("d", nbytes=4, time_ns=10), op("d2", "d"), op("w", nbytes=0, workspace_nbytes=6),
+        op("c", "a2 b2 d2"), outputs="c",
+    )  # fmt: skip
+    inside = solve_exact(small, 7, PROVE)
+    assert (inside.claim.space, inside.claim.bound_ns) == ("frontier-advancing", 30)
+    start = order_of(small, "a b a2 b2 d d2 w a a2 b b2 c")
+    outside = solve_exact(small, 7, PROVE, start)
+    assert outside.order == start
+    assert (outside.claim.space, outside.claim.bound_ns) == ("all-schedules", 17)
+    assert plan_of(small, 7, outside).time_ns == 21
+
+
 def test_a_limit_without_a_schedule_is_not_found_and_says_what_is_known() -> None:
     with pytest.raises(NotFoundError, match=r"fits in 4 B .* none that does takes less than 17 ns"):
         solve_exact(training_chain(8), 4, Limits(time_s=0.0))

@@ -12,7 +12,7 @@ from builders import op, problem, random_training, training_chain
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
-from checkmate.milp.assemble import make_clock, make_program
+from checkmate.milp.assemble import Clock, make_clock, make_program
 from checkmate.milp.encode import decode, encode, is_frontier_advancing, split_stages
 from checkmate.milp.frame import Frame, make_frame, walk_memory
 from checkmate.milp.model import FloatArray, Program
@@ -170,6 +170,32 @@ def test_the_papers_linear_network_has_its_published_optima(
     relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
     assert solve_program(relaxed, Settings()).objective == pytest.approx(bound)
     assert bound >= published_bound
+
+
+@pytest.mark.parametrize(
+    ("clock", "objective", "bound_ns"),
+    [
+        (Clock(5000, is_exact=True), 3100.0, 15_500_000),
+        (Clock(5000, is_exact=True), 3100.001, 15_500_000),
+        (Clock(5000, is_exact=True), 3100.2, 15_505_000),
+        (Clock(5000, is_exact=True), 3099.999, 15_500_000),
+        (Clock(7, is_exact=False), 1000.0, 7000),
+        (Clock(70, is_exact=False), 1000.0, 70_000),
+        (Clock(7000, is_exact=False), 1000.0, 6_999_930),
+    ],
+)
+def test_a_bound_is_rounded_up_after_the_tolerance_is_off(
+    clock: Clock, objective: float, bound_ns: int
+) -> None:
+    assert clock.round_bound(objective) == bound_ns
+
+
+def test_costs_are_exact_while_few_units_make_them_up() -> None:
+    assert make_clock(problem(op("a", time_ns=30), op("b", time_ns=45), outputs="a")) == Clock(
+        15, is_exact=True
+    )
+    large = problem(op("a", time_ns=10**9), op("b", time_ns=10**9 + 1), outputs="a")
+    assert make_clock(large) == Clock(200, is_exact=False)
 
 
 def test_a_budget_of_exactly_one_schedules_peak_is_kept_to_the_byte() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,8 +56,8 @@ class Rows:
     """Rows in the making, each ``terms <= upper``."""
 
     def __init__(self) -> None:
-        self._indices: list[int] = []
-        self._values: list[float] = []
+        self._indices = array("i")  # millions of coefficients, 12 bytes each
+        self._values = array("d")
         self._starts: list[int] = [0]
         self._upper: list[float] = []
 
