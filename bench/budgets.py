@@ -74,11 +74,11 @@ def measure(name: str, budget: str, costs: str, time_limit: str) -> str:
         return ran
     base_ns, peak = solved["baseline_time_ns"], solved["peak_nbytes"]
     measured, before = ran["measured_peak_nbytes"], ran["measured_baseline_peak_nbytes"]
+    overhead, bound = (100 * (solved[key] / base_ns - 1) for key in ("time_ns", "bound_ns"))
     slower = 100 * (ran["measured_time_ns"] / ran["measured_baseline_time_ns"] - 1)
     return (
-        f"{100 * (solved['time_ns'] / base_ns - 1):7.2f} {100 * (solved['bound_ns'] / base_ns - 1):7.2f}"
-        f" {solved['seconds']:6.1f} {peak / 2**20:8.2f} {measured / 2**20:8.2f}"
-        f" {measured / peak:6.3f} {before / 2**20:8.2f} {slower:7.2f}"
+        f"{overhead:7.2f} {bound:7.2f} {solved['seconds']:6.1f}"
+        f" {peak / 2**20:8.2f} {measured / 2**20:8.2f} {measured / peak:6.3f} {before / 2**20:8.2f} {slower:7.2f}"
         f"  {'equal' if ran['outputs_equal'] else 'DIFFERENT'},"
         f" {'equal' if ran['order_equal'] else 'DIFFERENT'}"
     )

@@ -23,9 +23,8 @@ def main() -> None:
     parser.add_argument("--time-limit", default="60s")
     parser.add_argument("names", nargs="*", default=sorted(p.stem for p in GRAPHS.glob("*full*")))
     arguments = parser.parse_args()
-    print(
-        f"{'graph':24} {'budget':>6} {'over %':>7} {'bound %':>8} {'s':>7} {'tool MiB':>9}  strategy"
-    )
+    titles = ("graph", "budget", "over %", "bound %", "s", "MiB", "strategy")
+    print("{:24} {:>6} {:>7} {:>8} {:>7} {:>9}  {}".format(*titles))
     for name in arguments.names:
         for budget in BUDGETS:
             print(f"{name:24} {budget:>6} {solve(name, budget, arguments.time_limit)}", flush=True)

@@ -60,6 +60,10 @@ class NotFoundError(CheckmateError):
     exit_code = 5
 
 
+class NoneInSpaceError(NotFoundError):
+    """It is proved that nothing in a named space fits, which proves nothing outside of it."""
+
+
 class RunError(CheckmateError):
     """The solver, the device or onnxruntime failed."""
 

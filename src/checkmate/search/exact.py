@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
+from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.milp.assemble import make_clock, make_program
@@ -42,7 +42,7 @@ def solve_exact(
     """Return the best frontier-advancing order that fits in ``budget_nbytes``, or a good one.
 
     ``start`` is an order to begin from; when nothing better is found, it is returned. Raises
-    `InfeasibleError` when it is proved that no such order fits, `NotFoundError` or
+    `NoneInSpaceError` when it is proved that no such order fits, `NotFoundError` or
     `InterruptError` when the search ended before it knew, `SolverError` when HiGHS fails.
     """
     check_conceivable(problem, budget_nbytes)
@@ -59,7 +59,7 @@ def solve_exact(
 def find_lp_bound(problem: Problem, budget_nbytes: int, limits: Limits) -> int:
     """Return a time in ns that no frontier-advancing order that fits is below, by relaxation.
 
-    Raises `InfeasibleError` when it is proved that no such order fits, `NotFoundError` when a
+    Raises `NoneInSpaceError` when it is proved that no such order fits, `NotFoundError` when a
     limit ended the search before it knew.
     """
     check_conceivable(problem, budget_nbytes)
@@ -152,10 +152,10 @@ class _Search:
             return "gap"
         return "interrupted" if result.status == "interrupted" else "limit"
 
-    def _make_failure(self, result: MilpResult) -> InfeasibleError | InterruptError | NotFoundError:
+    def _make_failure(self, result: MilpResult) -> InterruptError | NotFoundError:
         budget = format_nbytes_exactly(self._budget_nbytes)
         if result.status == "infeasible":
-            return InfeasibleError(
+            return NoneInSpaceError(
                 f"no frontier-advancing schedule of {self._problem.graph.name!r} fits in {budget}",
                 hint="raise --budget",
             )

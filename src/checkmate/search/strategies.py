@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from checkmate.errors import NotFoundError
+from checkmate.errors import InfeasibleError, NotFoundError
 from checkmate.graph import OpId
 from checkmate.heuristics.chen import order_by_sqrt, order_greedily
 from checkmate.heuristics.greedy import order_within
@@ -14,6 +15,7 @@ from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
 from checkmate.search.exact import solve_exact
+from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Finding, Limits
 from checkmate.simulate import simulate
 from checkmate.units import format_nbytes_exactly
@@ -22,7 +24,7 @@ Strategy = Callable[[Problem, int, Limits], Finding]
 
 GREEDY_EFFORT = 8
 """Parameter sets that the greedy tries."""
-EXACT_MAX_OPS = 120
+EXACT_MAX_OPS = 200
 """Up to this many ops the paper's program is tried: its size grows with their square."""
 
 
@@ -30,24 +32,38 @@ def find_automatically(problem: Problem, budget_nbytes: int, limits: Limits) -> 
     """Return the best that the strategies find together.
 
     Keep-all when it fits; else the greedy, which the paper's program then improves and bounds
-    where the graph is small enough for it. Raises `InfeasibleError` with a proof, else
-    `NotFoundError`.
+    where the graph is small enough for it. Raises `InfeasibleError` with a proof for all
+    schedules, else `NotFoundError`.
     """
     check_conceivable(problem, budget_nbytes)
-    try:
+    with contextlib.suppress(NotFoundError):
         return _find_keep_all(problem, budget_nbytes, limits)
-    except NotFoundError:
-        pass
     is_small = len(problem.graph.ops) <= EXACT_MAX_OPS
     try:
         found = _find_greedily(problem, budget_nbytes, limits)
     except NotFoundError:
         if is_small:
-            return solve_exact(problem, budget_nbytes, limits)
+            return _find_despite_greedy(problem, budget_nbytes, limits)
         raise
     if not is_small or found.claim.termination != "limit":
         return found
     return solve_exact(problem, budget_nbytes, limits, found.order)
+
+
+def _find_despite_greedy(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    """Return what the program finds, or else anything that fits; or prove that nothing does."""
+    try:
+        return solve_exact(problem, budget_nbytes, limits)
+    except NotFoundError as error:
+        try:
+            order = find_any_order(problem, budget_nbytes)
+        except NotFoundError:
+            raise error from None
+    if order is None:
+        raise InfeasibleError(
+            f"no schedule of this op order fits in {format_nbytes_exactly(budget_nbytes)}"
+        )
+    return _judge("exhaustive", problem, budget_nbytes, limits, order)
 
 
 def _find_keep_all(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
