@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable
 
 from checkmate.graph import OpId, TensorId
-from checkmate.heuristics.memory import Memory
+from checkmate.heuristics.memory import NEVER, Memory
 from checkmate.heuristics.scoring import LOST, Policy, Scorer
 from checkmate.heuristics.tables import Tables, find_uses
 
@@ -110,9 +110,11 @@ class _Run:
 
     def _bring_back(self, victims: list[TensorId], room_nbytes: int) -> None:
         """Undo the evictions that later, larger ones made needless."""
+        memory = self._memory
         for tensor in reversed(victims):
-            if self._memory.used_nbytes + self._tables.nbytes[tensor] <= room_nbytes:
-                self._memory.add(tensor)
+            fits = memory.used_nbytes + self._tables.nbytes[tensor] <= room_nbytes
+            if fits and memory.find_need(tensor) < NEVER:
+                memory.add(tensor)
                 self._queue.note(tensor)
 
     def _remove_late(self, op: OpId) -> bool:
@@ -161,6 +163,7 @@ class _Queue:
         self._heap: list[tuple[float, TensorId]] = []
         self._scores = [-1.0] * len(memory.tables.nbytes)
         self._noted: dict[TensorId, None] = {}
+        self._lost: dict[TensorId, None] = {}
 
     def hold(self, tensors: Iterable[TensorId]) -> None:
         """Keep ``tensors`` from being evicted, once for each call."""
@@ -185,7 +188,18 @@ class _Queue:
 
     def pop(self) -> TensorId | None:
         """Return the tensor to evict; None: there is nothing to evict."""
-        self._push_noted()
+        tensor = self._pop()
+        if tensor is None:
+            self._noted |= self._lost
+            self._lost.clear()
+            tensor = self._pop()
+        return tensor
+
+    def _pop(self) -> TensorId | None:
+        for tensor in self._noted:
+            if self._may_go(tensor):
+                self._push(tensor, self._scorer.score(tensor))
+        self._noted.clear()
         heap = self._heap
         while heap:
             old, tensor = heapq.heappop(heap)
@@ -197,16 +211,12 @@ class _Queue:
             self._push(tensor, score)
         return None
 
-    def _push_noted(self) -> None:
-        for tensor in self._noted:
-            if self._may_go(tensor):
-                self._push(tensor, self._scorer.score(tensor))
-        self._noted.clear()
-
     def _push(self, tensor: TensorId, score: float) -> None:
         if score < LOST:
             self._scores[tensor] = score
             heapq.heappush(self._heap, (score, tensor))
+        else:
+            self._lost[tensor] = None
 
     def _may_go(self, tensor: TensorId) -> bool:
         nbytes = self._memory.tables.nbytes[tensor]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from checkmate.graph import OpId, TensorId
 from checkmate.heuristics.tables import Tables
@@ -19,6 +19,7 @@ class Memory:
         self.used_nbytes = tables.resident_nbytes
         self.stage = OpId(0)
         self._cursor = [0] * len(tables.nbytes)
+        self._needs = [NEVER] * len(tables.nbytes)
         self._kept_until = [NEVER] * len(tables.nbytes)
         for output in tables.outputs:
             self._kept_until[output] = tables.n_ops - 1
@@ -33,6 +34,7 @@ class Memory:
         """Take a tensor out of memory."""
         self.live[tensor] = False
         self.used_nbytes -= self.tables.nbytes[tensor]
+        self._pass_on_need(tensor)
 
     def end_stage(self) -> None:
         """Go on to the next stage, when the op of this one has run."""
@@ -63,18 +65,56 @@ class Memory:
         return self._kept_until[tensor] < NEVER or bool(readers and readers[-1] >= stage)
 
     def find_need(self, tensor: TensorId) -> int:
-        """Return the stage that needs ``tensor`` next, be it to make another one again."""
-        readers, makes, live, stage = self.tables.readers, self.tables.makes, self.live, self.stage
+        """Return the stage that needs ``tensor`` next, be it to make another one again.
+
+        A tensor that can be made again is needed for those not in memory alone. One that cannot is
+        needed for all that could not be made again without it.
+        """
+        if not self.tables.recomputable[self.tables.producers[tensor]]:
+            return self._find_need(tensor, spares_live=False)
+        need = self.find_next_use(tensor)
+        makes, live, stage = self.tables.makes, self.live, self.stage
+        for reader in self.tables.readers[tensor]:
+            if reader >= stage:
+                break
+            for made in makes[reader]:
+                if not live[made]:
+                    if self._needs[made] <= stage:
+                        self._needs[made] = self._find_need(made, spares_live=True)
+                    need = min(need, self._needs[made])
+        return need
+
+    def _find_need(self, tensor: TensorId, *, spares_live: bool) -> int:
         need = self.find_next_use(tensor)
         seen = {tensor}
         pending = [tensor]
         while pending:
-            for reader in readers[pending.pop()]:
-                if reader >= stage:
-                    break
-                for made in makes[reader]:
-                    if not live[made] and made not in seen:
-                        seen.add(made)
-                        need = min(need, self.find_next_use(made))
-                        pending.append(made)
+            for made in self._find_made_from(pending.pop()):
+                if made in seen or (spares_live and self.live[made]):
+                    continue
+                seen.add(made)
+                use = self.find_next_use(made)
+                need = min(need, use)
+                if not self.live[made] or use == NEVER:
+                    pending.append(made)
         return need
+
+    def _find_made_from(self, tensor: TensorId) -> Iterator[TensorId]:
+        """Yield what ops of earlier stages made by reading ``tensor`` and can make again."""
+        tables = self.tables
+        for reader in tables.readers[tensor]:
+            if reader >= self.stage:
+                return
+            if tables.recomputable[reader]:
+                yield from tables.makes[reader]
+
+    def _pass_on_need(self, tensor: TensorId) -> None:
+        """Note that ``tensor``, now missing, is needed, and so are those it has to be made from."""
+        need = self.find_need(tensor)
+        self._needs[tensor] = need
+        pending = [tensor]
+        while pending:
+            for read in self.tables.reads[self.tables.producers[pending.pop()]]:
+                if not self.live[read] and self._needs[read] > need:
+                    self._needs[read] = need
+                    pending.append(read)

@@ -89,6 +89,6 @@ def _weigh(tables: Tables, policy: Policy) -> list[float]:
     """Return the weight of each tensor."""
     weights = list(policy.weights) or [1.0] * len(tables.nbytes)
     for tensor, producer in enumerate(tables.producers):
-        if tables.backward[producer]:
+        if producer >= 0 and tables.backward[producer]:
             weights[tensor] *= policy.backward_weight
     return weights
