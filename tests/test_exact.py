@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builders import chain, op, problem, random_training, training_chain
-from checkmate.errors import InfeasibleError, NotFoundError
+from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.problem_json import read_problem
 from checkmate.graph import OpId
@@ -111,6 +114,33 @@ def test_a_start_above_the_budget_is_not_used() -> None:
     small = training_chain(3)
     with pytest.raises(NotFoundError):
         solve_exact(small, 3, Limits(time_s=0.0), order_of(small, "f0 f1 f2 loss b2 b1 b0"))
+
+
+def interrupt_after(seconds: float) -> None:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def retain_nothing(n_layers: int) -> str:
+    """Return the order of a training chain that makes every layer again for every gradient."""
+    forward = [f"f{i}" for i in range(n_layers)]
+    gradients = (" ".join((*forward[: i + 1], f"b{i}")) for i in reversed(range(n_layers)))
+    return " ".join((*forward, "loss", *gradients))
+
+
+def test_an_interrupt_returns_what_is_in_hand() -> None:
+    small = training_chain(20)
+    start = order_of(small, retain_nothing(20))
+    interrupt_after(2.0)
+    finding = solve_exact(small, 5, Limits(gap=0.0, time_s=60.0), start)
+    assert finding.claim.termination == "interrupted"
+    assert len(finding.order) <= len(start)
+    assert plan_of(small, 5, finding).gap > 0
+
+
+def test_an_interrupt_with_nothing_in_hand_is_an_error() -> None:
+    interrupt_after(1.0)
+    with pytest.raises(InterruptError, match="interrupted: no schedule found that fits in 5 B"):
+        solve_exact(training_chain(40), 5, Limits(gap=0.0, time_s=60.0))
 
 
 def test_the_search_improves_on_its_start() -> None:

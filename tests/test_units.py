@@ -62,5 +62,5 @@ def test_quantities_are_printed_for_people() -> None:
     assert format_nbytes_exactly(2**30) == "1,073,741,824 B (1.000 GiB)"
     assert format_ns(1_500) == "1.500 us"
     assert format_ns(999) == "999 ns"
-    assert format_ratio(11, 10) == "10.00 %"
+    assert format_ratio(11, 10) == "+10.00 %"
     assert format_ratio(1, 0) == "-"

@@ -79,5 +79,5 @@ def format_ns(time_ns: int) -> str:
 
 
 def format_ratio(numerator: int, denominator: int) -> str:
-    """Return ``numerator / denominator - 1`` as a percentage; ``-`` without a denominator."""
-    return f"{100 * (numerator / denominator - 1):.2f} %" if denominator else "-"
+    """Return ``numerator / denominator - 1`` as a signed percentage, ``-`` if undefined."""
+    return f"{100 * (numerator / denominator - 1):+.2f} %" if denominator else "-"

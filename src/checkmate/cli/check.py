@@ -125,8 +125,8 @@ def _print_trial(trial: Trial, record: ScheduleRecord) -> None:
         ("peak measured", _format_peak(before.peak_nbytes), _format_peak(after.peak_nbytes)),
         ("time predicted", format_ns(record.baseline_time_ns), format_ns(record.time_ns)),
         ("time measured", format_ns(before.time_ns or 0), format_ns(after.time_ns or 0)),
-        ("overhead predicted", "", f"+{format_ratio(record.time_ns, record.baseline_time_ns)}"),
-        ("overhead measured", "", f"+{format_ratio(after.time_ns or 0, before.time_ns or 0)}"),
+        ("overhead predicted", "", format_ratio(record.time_ns, record.baseline_time_ns)),
+        ("overhead measured", "", format_ratio(after.time_ns or 0, before.time_ns or 0)),
         ("outputs", "", "equal, bit for bit" if not trial.differences else "DIFFERENT"),
         ("order", "", "as scheduled" if not trial.misplaced else "DIFFERENT"),
     ]  # fmt: skip

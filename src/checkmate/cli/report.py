@@ -9,11 +9,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from checkmate.plan import Plan
+from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
 from checkmate.schedule import count_recomputes
 from checkmate.simulate import Peak, Simulation
 from checkmate.units import format_nbytes, format_ns, format_ratio
+
+SPACE_NAMES: Mapping[Space, str] = {
+    "all-schedules": "all schedules (the time of every op once)",
+    "frontier-advancing": "the frontier-advancing schedules of this op order",
+}
 
 
 def echo_note(text: str) -> None:
@@ -44,7 +49,7 @@ def print_plan(
             "time",
             format_ns(baseline.time_ns),
             format_ns(plan.time_ns),
-            f"+{format_ratio(plan.time_ns, baseline.time_ns)}",
+            format_ratio(plan.time_ns, baseline.time_ns),
         ),
     ]
     print_table(("", "no recompute", "plan", ""), rows)
@@ -55,7 +60,7 @@ def print_plan(
         echo_note(f"peak at: {problem.graph.ops[plan.peak.op].name}")
     echo_note(f"recomputes: {count_recomputes(order)} beside {len(problem.graph.ops)} ops")
     echo_note(
-        f"bound: {format_ns(bound_ns)} among {claim.space} schedules of this op order;"
+        f"bound: {format_ns(bound_ns)} among {SPACE_NAMES[claim.space]};"
         f" gap {100 * plan.gap:.2f} % ({claim.termination}, {claim.strategy})"
     )
     echo_note(f"costs: {' '.join(filter(None, (origin.source, origin.provider, origin.device)))}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from checkmate.cli.options import dim_option, json_option, loss_option, parse_dims
-from checkmate.cli.report import echo_note, print_table
+from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
 from checkmate.cli.source import Asked, Source, is_document, read_source
 from checkmate.engine.inspect import find_retention
 from checkmate.engine.solve import run_baseline
@@ -108,8 +108,8 @@ def _show_schedule(record: ScheduleRecord, graph: Graph | None) -> dict[str, obj
     )
     echo_note(
         f"time {format_ns(record.time_ns)},"
-        f" +{format_ratio(record.time_ns, record.baseline_time_ns)};"
-        f" bound {format_ns(record.claim.bound_ns)} among {record.claim.space} schedules"
+        f" {format_ratio(record.time_ns, record.baseline_time_ns)};"
+        f" bound {format_ns(record.claim.bound_ns)} among {SPACE_NAMES[record.claim.space]}"
     )
     computes = Counter(name for kind, name in record.instructions if kind == "compute")
     again = {name: count - 1 for name, count in computes.items() if count > 1}

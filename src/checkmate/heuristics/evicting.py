@@ -2,311 +2,212 @@
 
 The ops run in graph order. Before an op runs, whatever it reads and is not in memory is made
 again in one ascending sweep over its missing ancestors. When an instruction would not fit,
-live tensors that the stage does not read are evicted, the lowest score first:
-
-    weight * recompute_ns^a / (nbytes * distance^b)
-
-where ``recompute_ns`` is the time of the ops that would have to run again to have the tensor
-back, and ``distance`` the number of ops until it is needed. Tensors stay in memory after their
-use for as long as there is room, so neighbours that need the same chain share one sweep.
-
-Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, section 3 evicts by a score of
-the same shape; theirs looks back (staleness), ours looks forward, since the graph is known.
+tensors that the stage does not read are evicted, the lowest score first. Tensors stay in memory
+after their use for as long as there is room, so neighbours that need the same chain share one
+sweep; where the room ends is found by the frees that the order implies, not here.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from checkmate.graph import OpId, TensorId
-from checkmate.heuristics.tables import Tables
+from checkmate.heuristics.memory import Memory
+from checkmate.heuristics.scoring import LOST, Policy, Scorer
+from checkmate.heuristics.tables import Tables, find_uses
 
-_NEVER = 1 << 60
-_LOST = float("inf")
 _MOST_RUNS = 20
 """A run gives up when it takes this many times the time of running each op once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a run chooses what to evict."""
-
-    time_power: float = 1.0
-    distance_power: float = 1.0
-    chain_weight: float = 1.0
-    """How much the recomputes of missing ancestors count beside the op's own."""
-    foresight: bool = False
-    """True: a tensor that only recomputes can read is kept as if those were to happen."""
-    recompute_backward: bool = True
-    weights: tuple[float, ...] = ()
-    """Per tensor; empty: all one."""
-
-
-def run_evicting(tables: Tables, budget_nbytes: int, policy: Policy) -> tuple[OpId, ...]:
+def run_evicting(
+    tables: Tables, policy: Policy, budget_nbytes: int, useless_nbytes: int
+) -> tuple[OpId, ...]:
     """Return an order that stays within ``budget_nbytes`` wherever the policy finds a way to.
 
     Where it finds none, the instruction runs all the same: the caller measures the peak. A run
-    that recomputes beyond all measure stops evicting.
+    that uses ``useless_nbytes``, or recomputes beyond all measure, evicts nothing any more.
     """
-    return _Run(tables, budget_nbytes, policy).order
+    run = _Run(tables, policy, budget_nbytes, useless_nbytes)
+    order: list[OpId] = []
+    for stage in range(tables.n_ops):
+        order += run.run_stage(OpId(stage))
+    return tuple(order)
 
 
 class _Run:
     """Memory during the run, and what the current stage still has to read."""
 
-    def __init__(self, tables: Tables, budget_nbytes: int, policy: Policy) -> None:
-        n_tensors = len(tables.nbytes)
+    def __init__(
+        self, tables: Tables, policy: Policy, budget_nbytes: int, useless_nbytes: int
+    ) -> None:
         self._tables = tables
-        self._policy = policy
         self._budget_nbytes = budget_nbytes
+        self._useless_nbytes = useless_nbytes
         self._left_ns = _MOST_RUNS * sum(tables.time_ns)
-        self._used_nbytes = tables.resident_nbytes
-        self._live = [producer < 0 for producer in tables.producers]
-        self._cursor = [0] * n_tensors
-        self._last_use = [_NEVER] * n_tensors
-        for output in tables.outputs:
-            self._last_use[output] = tables.n_ops - 1
-        self._pending = [0] * n_tensors
+        self._memory = Memory(tables)
+        self._queue = _Queue(self._memory, Scorer(self._memory, policy))
         self._sweep: list[OpId] = []
         self._in_sweep: set[OpId] = set()
-        self._stage = OpId(0)
-        self._heap: list[tuple[float, TensorId]] = []
-        self._queued = [-1.0] * n_tensors
-        self._changed: dict[TensorId, None] = {}
-        self._may_run_again = [
-            may and (policy.recompute_backward or not backward)
-            for may, backward in zip(tables.recomputable, tables.backward, strict=True)
-        ]
-        order: list[OpId] = []
-        for stage in range(tables.n_ops):
-            self._run_stage(OpId(stage), order)
-        self.order = tuple(order)
 
-    def _run_stage(self, stage: OpId, order: list[OpId]) -> None:
-        self._stage = stage
+    def run_stage(self, stage: OpId) -> list[OpId]:
+        """Run what ``stage`` is missing and its own op; return them in the order they ran."""
         self._in_sweep.clear()
-        self._plan(self._find_missing(self._find_uses(stage)))
-        self._plan((stage,))
+        ran: list[OpId] = []
+        self._plan((*self._memory.find_missing(find_uses(self._tables, stage)), stage))
         while self._sweep:
             op = heapq.heappop(self._sweep)
             self._make_room(op)
             self._compute(op)
-            order.append(op)
-        for tensor in self._tables.reads[stage]:
-            self._cursor[tensor] += 1
-        self._release(self._find_uses(stage))
-
-    def _find_uses(self, stage: OpId) -> tuple[TensorId, ...]:
-        """Return what must be in memory while the frontier op of ``stage`` runs."""
-        reads = self._tables.reads[stage]
-        if stage < self._tables.n_ops - 1:
-            return reads
-        made = self._tables.makes[stage]
-        others = (t for t in self._tables.outputs if t not in made)
-        return tuple(dict.fromkeys((*reads, *others)))
-
-    def _find_missing(self, tensors: Iterable[TensorId]) -> list[OpId]:
-        """Return the ops that have to run, in graph order, to have ``tensors`` in memory."""
-        producers, reads, live = self._tables.producers, self._tables.reads, self._live
-        found: set[OpId] = set()
-        pending = [producers[t] for t in tensors if not live[t]]
-        while pending:
-            op = pending.pop()
-            if op not in found:
-                found.add(op)
-                pending += [producers[t] for t in reads[op] if not live[t]]
-        return sorted(found)
+            ran.append(op)
+        self._memory.end_stage()
+        self._queue.release(find_uses(self._tables, stage))
+        return ran
 
     def _plan(self, ops: Iterable[OpId]) -> None:
         """Add ``ops`` to the sweep and hold what they read."""
         for op in ops:
-            if op in self._in_sweep:
-                continue
-            self._in_sweep.add(op)
-            heapq.heappush(self._sweep, op)
-            for tensor in self._find_uses(op) if op == self._stage else self._tables.reads[op]:
-                self._pending[tensor] += 1
+            if op not in self._in_sweep:
+                self._in_sweep.add(op)
+                heapq.heappush(self._sweep, op)
+                self._queue.hold(self._find_reads(op))
+
+    def _find_reads(self, op: OpId) -> tuple[TensorId, ...]:
+        is_frontier = op == self._memory.stage
+        return find_uses(self._tables, op) if is_frontier else self._tables.reads[op]
 
     def _compute(self, op: OpId) -> None:
-        tables = self._tables
-        self._left_ns -= tables.time_ns[op]
+        tables, memory = self._tables, self._memory
         for tensor in tables.makes[op]:
-            if not self._live[tensor]:
-                self._live[tensor] = True
-                self._used_nbytes += tables.nbytes[tensor]
-            self._changed[tensor] = None
-            if op < self._stage:
-                self._note_cheaper(tensor)
-        if op < self._stage:
-            self._release(tables.reads[op])
-
-    def _note_cheaper(self, tensor: TensorId) -> None:
-        """Have the live tensors scored again that could be made from ``tensor``."""
-        for reader in self._tables.readers[tensor]:
-            if reader >= self._stage:
-                break
-            for made in self._tables.makes[reader]:
-                self._changed[made] = None
-
-    def _release(self, tensors: Iterable[TensorId]) -> None:
-        for tensor in tensors:
-            self._pending[tensor] -= 1
-            self._changed[tensor] = None
-
-    # What follows decides what leaves memory.
+            memory.add(tensor)
+            self._queue.note(tensor)
+        if memory.used_nbytes + tables.workspace_nbytes[op] >= self._useless_nbytes:
+            self._left_ns = -1
+        if op < memory.stage:
+            self._left_ns -= tables.time_ns[op]
+            self._queue.release(tables.reads[op])
 
     def _make_room(self, op: OpId) -> None:
-        tables = self._tables
-        made_nbytes = sum(tables.nbytes[t] for t in tables.makes[op] if not self._live[t])
+        """Evict until ``op`` fits, or nothing more can be evicted."""
+        tables, memory, makes = self._tables, self._memory, self._tables.makes[op]
+        made_nbytes = sum(tables.nbytes[t] for t in makes if not memory.live[t])
         room_nbytes = self._budget_nbytes - made_nbytes - tables.workspace_nbytes[op]
-        if self._used_nbytes <= room_nbytes or self._left_ns < 0:
+        if memory.used_nbytes <= room_nbytes or self._left_ns < 0:
             return
-        for tensor in tables.makes[op]:
-            self._pending[tensor] += 1
+        self._queue.hold(makes)
         victims: list[TensorId] = []
-        self._queue_changed()
-        while self._used_nbytes > room_nbytes:
-            victim = self._pop_cheapest()
+        while memory.used_nbytes > room_nbytes:
+            victim = self._queue.pop()
             if victim is None:
-                victim = self._find_late(op)
-                if victim is None:
-                    break
-            else:
-                victims.append(victim)
-            self._evict(victim)
+                break
+            victims.append(victim)
+            memory.remove(victim)
+        while memory.used_nbytes > room_nbytes and self._remove_late(op):
+            pass
         self._bring_back(victims, room_nbytes)
-        for tensor in tables.makes[op]:
-            self._pending[tensor] -= 1
-
-    def _evict(self, tensor: TensorId) -> None:
-        self._live[tensor] = False
-        self._used_nbytes -= self._tables.nbytes[tensor]
+        self._queue.release(makes)
 
     def _bring_back(self, victims: list[TensorId], room_nbytes: int) -> None:
         """Undo the evictions that later, larger ones made needless."""
         for tensor in reversed(victims):
-            nbytes = self._tables.nbytes[tensor]
-            if self._used_nbytes + nbytes <= room_nbytes:
-                self._live[tensor] = True
-                self._used_nbytes += nbytes
-                self._changed[tensor] = None
+            if self._memory.used_nbytes + self._tables.nbytes[tensor] <= room_nbytes:
+                self._memory.add(tensor)
+                self._queue.note(tensor)
 
-    def _queue_changed(self) -> None:
-        for tensor in self._changed:
-            if self._is_candidate(tensor):
-                self._queue(tensor, self._score(tensor))
-        self._changed.clear()
+    def _remove_late(self, op: OpId) -> bool:
+        """Evict a tensor that the stage reads after ``op``, if it can be made again in between.
 
-    def _is_candidate(self, tensor: TensorId) -> bool:
-        return self._live[tensor] and not self._pending[tensor] and self._tables.nbytes[tensor] > 0
-
-    def _queue(self, tensor: TensorId, score: float) -> None:
-        if score < _LOST:
-            self._queued[tensor] = score
-            heapq.heappush(self._heap, (score, tensor))
-
-    def _pop_cheapest(self) -> TensorId | None:
-        """Return the live tensor of the lowest score; None: there is nothing to evict.
-
-        Scores in the heap are as old as their entries. They mostly grow with time, so an entry
-        is scored again when it comes up.
+        The ops that do so join the sweep. Returns whether there is such a tensor.
         """
+        tables, memory = self._tables, self._memory
+        keys = [
+            (self._find_late_ns(tensor, op) / tables.nbytes[tensor], tensor)
+            for other in self._sweep
+            for tensor in self._find_reads(other)
+            if memory.live[tensor] and tensor not in tables.reads[op] and tables.nbytes[tensor]
+        ]
+        score, tensor = min(keys, default=(LOST, TensorId(-1)))
+        if score == LOST:
+            return False
+        memory.remove(tensor)
+        self._plan(memory.find_missing((tensor,)))
+        return True
+
+    def _find_late_ns(self, tensor: TensorId, op: OpId) -> float:
+        """Return the time to make ``tensor`` again by ops after ``op``, or that it is not so."""
+        tables, memory = self._tables, self._memory
+        if tables.producers[tensor] <= op:
+            return LOST
+        memory.remove(tensor)
+        ops = memory.find_missing((tensor,))
+        memory.add(tensor)
+        if ops[0] <= op or not all(tables.recomputable[other] for other in ops):
+            return LOST
+        return sum(tables.time_ns[other] for other in ops if other not in self._in_sweep)
+
+
+class _Queue:
+    """What may be evicted, by score.
+
+    Scores are as old as their entries. They mostly grow as time passes, so an entry is scored
+    again when it comes up; where a score may have fallen, the tensor has to be noted.
+    """
+
+    def __init__(self, memory: Memory, scorer: Scorer) -> None:
+        self._memory = memory
+        self._scorer = scorer
+        self._n_holders = [0] * len(memory.tables.nbytes)
+        self._heap: list[tuple[float, TensorId]] = []
+        self._scores = [-1.0] * len(memory.tables.nbytes)
+        self._noted: dict[TensorId, None] = {}
+
+    def hold(self, tensors: Iterable[TensorId]) -> None:
+        """Keep ``tensors`` from being evicted, once for each call."""
+        for tensor in tensors:
+            self._n_holders[tensor] += 1
+
+    def release(self, tensors: Iterable[TensorId]) -> None:
+        """Undo one `hold`."""
+        for tensor in tensors:
+            self._n_holders[tensor] -= 1
+            self._noted[tensor] = None
+
+    def note(self, tensor: TensorId) -> None:
+        """Score ``tensor`` again, and those that can be made from it now that it is there."""
+        tables = self._memory.tables
+        self._noted[tensor] = None
+        for reader in tables.readers[tensor]:
+            if reader >= self._memory.stage:
+                break
+            for made in tables.makes[reader]:
+                self._noted[made] = None
+
+    def pop(self) -> TensorId | None:
+        """Return the tensor to evict; None: there is nothing to evict."""
+        self._push_noted()
         heap = self._heap
         while heap:
             old, tensor = heapq.heappop(heap)
-            if self._queued[tensor] != old or not self._is_candidate(tensor):
+            if self._scores[tensor] != old or not self._may_go(tensor):
                 continue
-            score = self._score(tensor)
-            if score <= old or (score < _LOST and (not heap or score <= heap[0][0])):
+            score = self._scorer.score(tensor)
+            if score <= old or (score < LOST and (not heap or score <= heap[0][0])):
                 return tensor
-            self._queue(tensor, score)
+            self._push(tensor, score)
         return None
 
-    def _score(self, tensor: TensorId) -> float:
-        policy = self._policy
-        need = self._find_need(tensor)
-        if need == _NEVER:
-            return 0.0
-        time_ns = self._find_recompute_ns(tensor)
-        if time_ns == _LOST:
-            return _LOST
-        distance = max(1, need - self._stage)
-        score: float = (time_ns + 1) ** policy.time_power / (
-            self._tables.nbytes[tensor] * distance**policy.distance_power
-        )
-        return score * policy.weights[tensor] if policy.weights else score
+    def _push_noted(self) -> None:
+        for tensor in self._noted:
+            if self._may_go(tensor):
+                self._push(tensor, self._scorer.score(tensor))
+        self._noted.clear()
 
-    def _find_next_use(self, tensor: TensorId) -> int:
-        """Return the next op to read ``tensor`` for the first time."""
-        readers, at = self._tables.readers[tensor], self._cursor[tensor]
-        return readers[at] if at < len(readers) else self._last_use[tensor]
+    def _push(self, tensor: TensorId, score: float) -> None:
+        if score < LOST:
+            self._scores[tensor] = score
+            heapq.heappush(self._heap, (score, tensor))
 
-    def _find_need(self, tensor: TensorId) -> int:
-        """Return the stage that needs ``tensor`` next, be it to make another one again."""
-        tables, live, foresight = self._tables, self._live, self._policy.foresight
-        need = self._find_next_use(tensor)
-        seen = {tensor}
-        pending = [tensor]
-        while pending:
-            for reader in tables.readers[pending.pop()]:
-                if reader >= self._stage:
-                    break
-                for made in tables.makes[reader]:
-                    if made not in seen and (foresight or not live[made]):
-                        seen.add(made)
-                        need = min(need, self._find_next_use(made))
-                        if not live[made]:
-                            pending.append(made)
-        return need
-
-    def _find_recompute_ns(self, tensor: TensorId) -> float:
-        """Return the time to make ``tensor`` again, or that it would be lost."""
-        tables, live = self._tables, self._live
-        origin = tables.producers[tensor]
-        seen = {origin}
-        pending = [origin]
-        chain_ns = 0
-        while pending:
-            op = pending.pop()
-            if not self._may_run_again[op]:
-                return _LOST
-            chain_ns += tables.time_ns[op]
-            for read in tables.reads[op]:
-                producer = tables.producers[read]
-                if not live[read] and producer not in seen:
-                    seen.add(producer)
-                    pending.append(producer)
-        own_ns = tables.time_ns[origin]
-        return own_ns + self._policy.chain_weight * (chain_ns - own_ns)
-
-    def _find_late(self, op: OpId) -> TensorId | None:
-        """Return a tensor that the stage reads later and can make again after ``op``.
-
-        The ops that do so join the sweep.
-        """
-        tables = self._tables
-        best: tuple[float, TensorId] | None = None
-        for other in [*self._sweep]:
-            for tensor in self._find_uses(other) if other == self._stage else tables.reads[other]:
-                if self._live[tensor] and tensor not in tables.reads[op] and tables.nbytes[tensor]:
-                    key = (self._find_late_ns(tensor, op) / tables.nbytes[tensor], tensor)
-                    best = key if best is None else min(best, key)
-        if best is None or best[0] == _LOST:
-            return None
-        self._live[best[1]] = False
-        self._plan(self._find_missing((best[1],)))
-        self._live[best[1]] = True
-        return best[1]
-
-    def _find_late_ns(self, tensor: TensorId, op: OpId) -> float:
-        tables = self._tables
-        if tables.producers[tensor] <= op:
-            return _LOST
-        self._live[tensor] = False
-        ops = self._find_missing((tensor,))
-        self._live[tensor] = True
-        if ops[0] <= op or not all(self._may_run_again[other] for other in ops):
-            return _LOST
-        return sum(tables.time_ns[other] for other in ops if other not in self._in_sweep)
+    def _may_go(self, tensor: TensorId) -> bool:
+        nbytes = self._memory.tables.nbytes[tensor]
+        return self._memory.live[tensor] and not self._n_holders[tensor] and nbytes > 0

@@ -55,15 +55,23 @@ def make_tables(problem: Problem) -> Tables:
     )
 
 
-def find_node_bound(tables: Tables) -> tuple[int, OpId]:
-    """Return the least memory that any schedule needs, and the op that needs it.
+def find_uses(tables: Tables, stage: OpId) -> tuple[TensorId, ...]:
+    """Return what must be in memory while the op of ``stage`` runs for the first time.
 
-    That is the largest sum of an op's inputs, outputs and workspace, beside what is resident.
+    That is what it reads; for the last op, the graph outputs too.
     """
+    reads = tables.reads[stage]
+    if stage < tables.n_ops - 1:
+        return reads
+    others = (output for output in tables.outputs if output not in tables.makes[stage])
+    return tuple(dict.fromkeys((*reads, *others)))
+
+
+def find_node_bound(tables: Tables) -> int:
+    """Return memory that every order needs: that of one op alone, the largest of them."""
     needs = [
-        sum(map(tables.nbytes.__getitem__, (*tables.reads[op], *tables.makes[op])))
+        sum(tables.nbytes[t] for t in (*find_uses(tables, OpId(op)), *tables.makes[op]))
         + tables.workspace_nbytes[op]
         for op in range(tables.n_ops)
     ]
-    binding = max(range(tables.n_ops), key=needs.__getitem__, default=-1)
-    return tables.resident_nbytes + (needs[binding] if needs else 0), OpId(binding)
+    return tables.resident_nbytes + max(needs, default=0)

@@ -19,14 +19,14 @@ def smallest_conceivable_nbytes(problem: Problem) -> tuple[int, OpId | None]:
     graph, workspaces = problem.graph, problem.costs.workspace_nbytes
     last_use = _find_last_uses(graph)
     best: tuple[int, OpId | None] = (graph.resident_nbytes, None)
+    pinned: set[TensorId] = set()
     for k, op in enumerate(graph.ops):
-        pinned = {
-            e for i in range(k) if not graph.ops[i].recomputable
-            for e in graph.ops[i].outputs if last_use[e] > k
-        }  # fmt: skip
+        pinned = {e for e in pinned if last_use[e] > k}
         at_run = _sum_nbytes(graph, pinned.union(op.inputs, op.outputs)) + workspaces[k]
         at_end = _sum_nbytes(graph, set(graph.outputs)) if k == len(graph.ops) - 1 else 0
         best = max(best, (graph.resident_nbytes + max(at_run, at_end), OpId(k)), key=lambda b: b[0])
+        if not op.recomputable:
+            pinned.update(op.outputs)
     return best
 
 
@@ -34,10 +34,11 @@ def check_conceivable(problem: Problem, budget_nbytes: int) -> None:
     """Raise `InfeasibleError`, naming the op, when nothing can fit in ``budget_nbytes``."""
     needed_nbytes, op = smallest_conceivable_nbytes(problem)
     if budget_nbytes < needed_nbytes:
-        what = "its inputs and parameters" if op is None else f"op {problem.graph.ops[op].name!r}"
+        name = None if op is None else problem.graph.ops[op].name
+        what = "its inputs and parameters alone need" if op is None else f"op {name!r} alone needs"
         raise InfeasibleError(
             f"no schedule of {problem.graph.name!r} fits in {format_nbytes_exactly(budget_nbytes)}:"
-            f" {what} alone needs {format_nbytes_exactly(needed_nbytes)}",
+            f" {what} {format_nbytes_exactly(needed_nbytes)}",
             hint=f"raise --budget to {needed_nbytes}B or more",
         )
 

@@ -1,0 +1,94 @@
+"""Which tensor to evict: the one of the lowest score.
+
+    weight * recompute_ns^a / (nbytes * distance^b)
+
+``recompute_ns`` is the time of the ops that would have to run again to have the tensor back,
+``distance`` the number of ops until it is needed. A tensor that nothing needs scores zero.
+
+Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, section 3 evicts by a score of
+the same shape; theirs looks back (staleness), ours looks forward, since the graph is known.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from checkmate.graph import TensorId
+from checkmate.heuristics.memory import NEVER, Memory
+from checkmate.heuristics.tables import Tables
+
+LOST = math.inf
+"""The score of a tensor that could not be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a run chooses what to evict."""
+
+    time_power: float = 1.0
+    distance_power: float = 1.0
+    chain_weight: float = 1.0
+    """How much the recomputes of missing ancestors count beside the op's own."""
+    trusting: bool = True
+    """True: what is in memory now will be there for the recompute; False: only what an op still
+    has to read by then."""
+    backward_weight: float = 1.0
+    """Multiplies the scores of tensors made by backward ops; infinite: none is evicted."""
+    weights: tuple[float, ...] = ()
+    """Per tensor; empty: all one."""
+
+
+class Scorer:
+    """Scores tensors by a policy, as memory stands."""
+
+    def __init__(self, memory: Memory, policy: Policy) -> None:
+        self._memory = memory
+        self._policy = policy
+        self._weights = _weigh(memory.tables, policy)
+
+    def score(self, tensor: TensorId) -> float:
+        """Return the score of ``tensor``, which is in memory."""
+        policy, memory = self._policy, self._memory
+        need = memory.find_need(tensor)
+        if need == NEVER:
+            return 0.0
+        time_ns = self._find_recompute_ns(tensor, need)
+        if time_ns == LOST:
+            return LOST
+        distance = max(1, need - memory.stage)
+        score: float = (time_ns + 1) ** policy.time_power / (
+            memory.tables.nbytes[tensor] * distance**policy.distance_power
+        )
+        return score * self._weights[tensor]
+
+    def _find_recompute_ns(self, tensor: TensorId, need: int) -> float:
+        """Return the time to make ``tensor`` again in stage ``need``, or that it would be lost."""
+        memory, tables, trusting = self._memory, self._memory.tables, self._policy.trusting
+        origin = tables.producers[tensor]
+        seen = {origin}
+        pending = [origin]
+        chain_ns = 0
+        while pending:
+            op = pending.pop()
+            if not tables.recomputable[op]:
+                return LOST
+            chain_ns += tables.time_ns[op]
+            for read in tables.reads[op]:
+                if memory.live[read] and (trusting or memory.is_used_until(read, need)):
+                    continue
+                producer = tables.producers[read]
+                if producer not in seen:
+                    seen.add(producer)
+                    pending.append(producer)
+        own_ns = tables.time_ns[origin]
+        return own_ns + self._policy.chain_weight * (chain_ns - own_ns)
+
+
+def _weigh(tables: Tables, policy: Policy) -> list[float]:
+    """Return the weight of each tensor."""
+    weights = list(policy.weights) or [1.0] * len(tables.nbytes)
+    for tensor, producer in enumerate(tables.producers):
+        if tables.backward[producer]:
+            weights[tensor] *= policy.backward_weight
+    return weights

@@ -1,0 +1,61 @@
+"""Budgets that are proved too small without a solver."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from builders import op, problem, random_training
+from checkmate.errors import InfeasibleError
+from checkmate.folding import fold_views
+from checkmate.graph import OpId
+from checkmate.liveness import insert_frees
+from checkmate.search.bound import check_conceivable, smallest_conceivable_nbytes
+from checkmate.simulate import simulate
+from oracle import find_best_time
+
+
+def test_an_op_needs_its_inputs_outputs_and_workspace_beside_what_is_resident() -> None:
+    small = problem(
+        op("a", "x", nbytes=4), op("b", "a", nbytes=2, workspace_nbytes=7), op("c", "b"),
+        outputs="c", resident={"x": 10},
+    )  # fmt: skip
+    assert smallest_conceivable_nbytes(small) == (10 + 4 + 2 + 7, OpId(1))
+
+
+def test_what_is_made_once_is_there_until_its_last_reader() -> None:
+    small = problem(
+        op("a", nbytes=4, recomputable=False), op("b", nbytes=5), op("c", "b", nbytes=3),
+        op("d", "a c"), op("e", "c", nbytes=8), outputs="e",
+    )  # fmt: skip
+    assert smallest_conceivable_nbytes(small) == (4 + 5 + 3, OpId(2))
+
+
+def test_an_output_that_is_made_once_is_there_until_the_end() -> None:
+    small = problem(op("a", nbytes=4, recomputable=False), op("b", nbytes=5), outputs="a b")
+    assert smallest_conceivable_nbytes(small) == (9, OpId(1))
+
+
+def test_graph_outputs_are_in_memory_together_at_the_end() -> None:
+    small = problem(op("a", nbytes=4), op("b", nbytes=5), op("c"), outputs="a b c")
+    assert smallest_conceivable_nbytes(small) == (10, OpId(2))
+
+
+def test_resident_tensors_may_bind_alone() -> None:
+    small = problem(outputs="x", resident={"x": 3})
+    assert smallest_conceivable_nbytes(small) == (3, None)
+    with pytest.raises(
+        InfeasibleError, match=r"2 B .*: its inputs and parameters alone needs? 3 B"
+    ):
+        check_conceivable(small, 2)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 100, 20))
+def test_nothing_fits_below_the_bound(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 20):
+        small = fold_views(random_training(random.Random(seed), 3)).folded
+        least_nbytes, _ = smallest_conceivable_nbytes(small)
+        assert find_best_time(small, least_nbytes - 1) is None, seed
+        in_order = [OpId(i) for i in range(len(small.graph.ops))]
+        assert least_nbytes <= simulate(small, insert_frees(small.graph, in_order)).peak.nbytes
