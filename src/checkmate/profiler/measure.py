@@ -33,7 +33,7 @@ class Effort:
     memory_nbytes: int = 2**62
     """The most that an op and its copies may take."""
     max_runs: int = 50
-    max_ns: int = 30_000_000
+    max_ns: int = 100_000_000
     """Per signature, after warming up; one run is always timed."""
     seed: int = 0
 

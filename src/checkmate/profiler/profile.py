@@ -35,7 +35,7 @@ class ProfileOptions:
     cache_folder: Path | None = None
     """Where costs are remembered; None: nowhere."""
     max_runs: int = 50
-    max_ns: int = 30_000_000
+    max_ns: int = 100_000_000
     """How long to repeat one op."""
     timeout_s: float = 600.0
     """How long one op may take, all its runs together."""
