@@ -78,7 +78,8 @@ def measure(name: str, budget: str, costs: str, time_limit: str) -> str:
     slower = 100 * (ran["measured_time_ns"] / ran["measured_baseline_time_ns"] - 1)
     return (
         f"{overhead:7.2f} {bound:7.2f} {solved['seconds']:6.1f}"
-        f" {peak / 2**20:8.2f} {measured / 2**20:8.2f} {measured / peak:6.3f} {before / 2**20:8.2f} {slower:7.2f}"
+        f" {peak / 2**20:8.2f} {measured / 2**20:8.2f} {measured / peak:6.3f}"
+        f" {before / 2**20:8.2f} {slower:7.2f}"
         f"  {'equal' if ran['outputs_equal'] else 'DIFFERENT'},"
         f" {'equal' if ran['order_equal'] else 'DIFFERENT'}"
     )
