@@ -89,7 +89,8 @@ def measure(problem: Problem, effort: int) -> Iterator[str]:
     smallest_nbytes, order = find_smallest_budget(problem, effort)
     seconds = time.perf_counter() - started
     overhead = f"{measure_overhead(problem, order):.2f}"
-    yield f"{smallest_nbytes / peak_nbytes:7.1%} {overhead:>9} {'-':>7} {seconds:8.2f}  smallest found"
+    share = f"{smallest_nbytes / peak_nbytes:7.1%}"
+    yield f"{share} {overhead:>9} {'-':>7} {seconds:8.2f}  smallest found"
     yield f"{bound_nbytes / peak_nbytes:7.1%} {'-':>9} {'-':>7} {'-':>8}  one op alone needs"
 
 
