@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import wire
 from checkmate.schedule import Schedule
 
 COPY_ATTRIBUTE = "__recompute"
@@ -28,13 +29,33 @@ def rewrite_model(model: Model, schedule: Schedule) -> onnx.ModelProto:
     del rewritten.graph.node[:]
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
-    rewritten.graph.node.extend(_Rewriter(model, schedule).run())
+    nodes = _Rewriter(model, schedule).run()
+    rewritten.graph.node.extend(
+        _release_unread(nodes, {out.name for out in model.proto.graph.output})
+    )
     return rewritten
 
 
 def name_recompute(name: str, number: int) -> str:
     """Return the name of the recompute ``number`` (from 1) of what is called ``name``."""
     return f"{name}__recompute{number}"
+
+
+def _release_unread(
+    nodes: Sequence[onnx.NodeProto], outputs: Container[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield ``nodes``, and after each one a reader for what nobody reads of it.
+
+    onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
+    run. The size of it is a few bytes.
+    """
+    read = {name for node in nodes for name in wire(node).reads}
+    for node in nodes:
+        yield node
+        for name in node.output:
+            if name and name not in read and name not in outputs:
+                released = f"{name}__released"
+                yield onnx.helper.make_node("Size", [name], [released], name=released)
 
 
 class _Rewriter:
