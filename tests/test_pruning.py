@@ -55,6 +55,14 @@ def test_recomputes_that_were_there_for_another_go_with_it() -> None:
     assert names(small, prune(make_tables(small), ids(0, 1, 2, 0, 1, 3), 3)) == "a b c d"
 
 
+def test_they_make_the_room_that_retaining_needs() -> None:
+    small = problem(
+        op("a", nbytes=4, workspace_nbytes=2), op("b", "a"), op("big", nbytes=3), op("c", "big"),
+        op("d", "c b"), outputs="d",
+    )  # fmt: skip
+    assert names(small, prune(make_tables(small), ids(0, 1, 2, 3, 0, 1, 4), 7)) == "a b big c d"
+
+
 def test_the_recompute_that_saves_most_time_for_its_memory_goes_first() -> None:
     small = problem(
         op("slow", time_ns=5), op("quick", time_ns=1), op("big", nbytes=3), op("c", "big"),

@@ -124,7 +124,7 @@ class _Run:
         """
         tables, memory = self._tables, self._memory
         keys = [
-            (self._find_late_ns(tensor, op) / tables.nbytes[tensor], tensor)
+            (self._score_late(tensor, op), tensor)
             for other in self._sweep
             for tensor in self._find_reads(other)
             if memory.live[tensor] and tensor not in tables.reads[op] and tables.nbytes[tensor]
@@ -136,23 +136,28 @@ class _Run:
         self._plan(memory.find_missing((tensor,)))
         return True
 
-    def _find_late_ns(self, tensor: TensorId, op: OpId) -> float:
-        """Return the time to make ``tensor`` again by ops after ``op``, or that it is not so."""
+    def _score_late(self, tensor: TensorId, op: OpId) -> float:
+        """Return the time and memory to make ``tensor`` again by ops after ``op``, for its size.
+
+        `LOST` where they cannot.
+        """
         tables, live = self._tables, self._memory.live
         seen = {tables.producers[tensor]}
         pending = [*seen]
-        time_ns = 0
+        time_ns = made_nbytes = 0
         while pending:
             other = pending.pop()
             if other <= op or not tables.recomputable[other]:
                 return LOST
-            if other not in self._in_sweep:
-                time_ns += tables.time_ns[other]
-                for read in tables.reads[other]:
-                    if not live[read] and tables.producers[read] not in seen:
-                        seen.add(tables.producers[read])
-                        pending.append(tables.producers[read])
-        return time_ns
+            if other in self._in_sweep:
+                continue
+            time_ns += tables.time_ns[other]
+            made_nbytes += sum(tables.nbytes[made] for made in tables.makes[other])
+            for read in tables.reads[other]:
+                if not live[read] and tables.producers[read] not in seen:
+                    seen.add(tables.producers[read])
+                    pending.append(tables.producers[read])
+        return (time_ns + 1) * (made_nbytes + 1) / tables.nbytes[tensor] ** 2
 
 
 class _Queue:
