@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import onnx
 
 from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.fences import add_fences
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
 
 COPY_ATTRIBUTE = "__recompute"
@@ -16,7 +18,7 @@ COPY_ATTRIBUTE = "__recompute"
 except that common subexpression elimination does not merge nodes that differ in one."""
 
 
-def rewrite_model(model: Model, schedule: Schedule) -> onnx.ModelProto:
+def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> onnx.ModelProto:
     """Return the model that runs ``schedule``.
 
     Its inputs, outputs, opsets, metadata and initializers are those of ``model``. Nodes have the
@@ -28,7 +30,8 @@ def rewrite_model(model: Model, schedule: Schedule) -> onnx.ModelProto:
     del rewritten.graph.node[:]
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
-    rewritten.graph.node.extend(_Rewriter(model, schedule).run())
+    nodes = _Rewriter(model, schedule).run()
+    rewritten.graph.node.extend(add_fences(model, schedule.order, nodes, fences))
     return rewritten
 
 
@@ -81,22 +84,3 @@ class _Rewriter:
             name += "_"
         self._taken.add(name)
         return name
-
-
-def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Make ``node``, subgraphs included, read ``names[x]`` in place of ``x``."""
-    for position, name in enumerate(node.input):
-        node.input[position] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            _rename_captures(graph, names)
-
-
-def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {item.name for item in (*graph.input, *graph.initializer)}
-    own.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        rename_reads(node, outer)
-    for output in graph.output:
-        output.name = outer.get(output.name, output.name)
