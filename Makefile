@@ -36,3 +36,15 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(READY)
+
+# The shipped schedules; `make test` compares them with what `solve` writes.
+SCHEDULES := vgg16-full-b256:80% mobilenetv1-full-b512:60% resnet50-full-b128:60% \
+             unet-full-b32:60% gpt2-full-b8:60%
+
+.PHONY: schedules
+schedules: $(READY)
+	for item in $(SCHEDULES); do \
+	  name=$${item%%:*}; \
+	  $(BIN)/checkmate solve graphs/$$name.onnx --budget $${item##*:} --costs flops \
+	    --strategy greedy -o schedules/$$name.json || exit 1; \
+	done

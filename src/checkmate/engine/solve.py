@@ -8,7 +8,7 @@ from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
-from checkmate.liveness import insert_frees
+from checkmate.liveness import insert_frees, remove_unread
 from checkmate.plan import Plan, certify
 from checkmate.problem import Problem
 from checkmate.search.finding import Limits
@@ -34,9 +34,13 @@ def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -
         finding = STRATEGIES[strategy](folding.folded, budget_nbytes, limits)
     except (InfeasibleError, NotFoundError) as error:
         raise _add_smallest_budget(error, folding.folded, budget_nbytes) from error
-    order = folding.unfold(finding.order)
+    order = remove_unread(folding.folded.graph, finding.order)
+    schedule = insert_frees(problem.graph, folding.unfold(order))
     claim = replace(finding.claim, bound_ns=finding.claim.bound_ns + folding.view_ns)
-    return certify(problem, insert_frees(problem.graph, order), budget_nbytes, claim)
+    if simulate(problem, schedule).time_ns < claim.bound_ns:
+        # What was taken away put the schedule outside the space of the bound, and ahead of it.
+        claim = replace(claim, space="all-schedules", bound_ns=problem.costs.total_ns)
+    return certify(problem, schedule, budget_nbytes, claim)
 
 
 def _add_smallest_budget(

@@ -10,7 +10,7 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import onnx
 
@@ -92,7 +92,8 @@ class _Fencer:
         )
         self._shapes = _find_shapes(model, order, nodes)
         self._constants = _find_constants(model.proto.graph)
-        self._read = frozenset(name for wiring in self._wirings for name in wiring.reads)
+        self._read = {name for wiring in self._wirings for name in wiring.reads}
+        self._read.update(output.name for output in model.proto.graph.output)
         self._maker = FenceMaker(_find_names(model.proto.graph, nodes), _find_opset(model))
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
@@ -102,8 +103,7 @@ class _Fencer:
         for window in self._windows:
             roots = find_roots(window, self._wirings, self._floating) if before else ()
             if roots:
-                sinks = [self._choose_made(sink) for sink in find_sinks(before) if sink.makes]
-                self._maker.start_fence(window.start, (*sinks, *self._due))
+                self._maker.start_fence(window.start, (*self._find_ends(before), *self._due))
                 self._due.clear()
                 before.clear()
             self._emit(window, roots)
@@ -153,11 +153,17 @@ class _Fencer:
             ),
         )
 
-    def _choose_made(self, sink: Wiring) -> str:
-        """Return the output to measure: one that stays for a later reader, or the smallest."""
-        return max(
-            sink.makes, key=lambda name: (name in self._read, -math.prod(self._shapes[name]))
-        )
+    def _find_ends(self, window: Sequence[Wiring]) -> Iterator[str]:
+        """Yield tensors that are all made only once ``window`` has run.
+
+        One of each sink, and what nobody reads: onnxruntime frees it after the fence has read it.
+        """
+        sinks = find_sinks(window)
+        for number, wiring in enumerate(window):
+            unread = [name for name in wiring.makes if name not in self._read]
+            yield from unread
+            if wiring.makes and not unread and number in sinks:
+                yield min(wiring.makes, key=lambda name: math.prod(self._shapes[name]))
 
 
 def _follows_from_shapes(model: Model, op: OpId) -> bool:

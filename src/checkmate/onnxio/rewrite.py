@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 
 import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.fences import add_fences
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
 from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
@@ -31,13 +33,34 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
     nodes = _Rewriter(model, schedule).run()
-    rewritten.graph.node.extend(add_fences(model, schedule.order, nodes, fences))
+    fenced = add_fences(model, schedule.order, nodes, fences)
+    outputs = {out.name for out in model.proto.graph.output}
+    rewritten.graph.node.extend(_release_unread(fenced, outputs))
     return rewritten
 
 
 def name_recompute(name: str, number: int) -> str:
     """Return the name of the recompute ``number`` (from 1) of what is called ``name``."""
     return f"{name}__recompute{number}"
+
+
+def _release_unread(
+    nodes: Sequence[onnx.NodeProto], outputs: Container[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield ``nodes``, and after each one a reader for what nobody reads of it.
+
+    onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
+    run. The size of it is a few bytes.
+    """
+    read = {name for node in nodes for name in wire(node).reads}
+    for node in nodes:
+        yield node
+        if node.op_type in HOISTED_OPS:
+            continue
+        for name in node.output:
+            if name and name not in read and name not in outputs:
+                released = f"{name}__released"
+                yield onnx.helper.make_node("Size", [name], [released], name=released)
 
 
 class _Rewriter:

@@ -97,7 +97,7 @@ def find_roots(
     return tuple(roots)
 
 
-def find_sinks(wirings: Sequence[Wiring]) -> tuple[Wiring, ...]:
-    """Return the nodes of a window that no other node of it reads."""
+def find_sinks(wirings: Sequence[Wiring]) -> tuple[int, ...]:
+    """Return which nodes of a window no other node of it reads, by number from its start."""
     read = {name for wiring in wirings for name in wiring.reads}
-    return tuple(wiring for wiring in wirings if read.isdisjoint(wiring.makes))
+    return tuple(i for i, wiring in enumerate(wirings) if read.isdisjoint(wiring.makes))

@@ -35,9 +35,7 @@ def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.Se
 
     Priority-based order without optimizers is file order, Shape and Size apart. Memory patterns
     put a second block on top of the arena from the second run on, and reuse of dead buffers keeps
-    them while nobody needs them. Without deterministic compute, threads of ScatterND race for
-    elements that several indices name, and lose additions: gradients of embeddings come out wrong.
-    Prepacking would hold each weight twice, once in the layout of
+    them while nobody needs them. Prepacking would hold each weight twice, once in the layout of
     its kernel; costs and runs both go without, so that they agree.
     """
     options = onnxruntime.SessionOptions()
@@ -46,7 +44,6 @@ def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.Se
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_pattern = False
     options.enable_mem_reuse = False
-    options.use_deterministic_compute = True
     options.enable_cpu_mem_arena = instruments.has_arena
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
