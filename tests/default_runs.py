@@ -30,7 +30,7 @@ class Run:
     """What a session did."""
 
     executed: tuple[str, ...]
-    """First output of each node that ran, in order; without fences, Shape and Size."""
+    """First output of each node that ran, in order; without fences, Shape, Size and subgraphs."""
     outputs: tuple[bytes, ...]
 
 
@@ -57,7 +57,7 @@ def run(
         and event["args"]["op_name"] not in HOISTED_OPS
         and not event["name"].startswith(PREFIX)
     ]
-    return Run(tuple(made.get(name, name) for name in names), outputs)
+    return Run(tuple(made[name] for name in names if name in made), outputs)
 
 
 def schedule_of(model: Model, made: str) -> Schedule:

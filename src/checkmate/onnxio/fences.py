@@ -30,8 +30,8 @@ from checkmate.onnxio.windows import (
     split_windows,
 )
 
-_MIN_OPSET = 7
-"""The first whose Mul broadcasts; Reshape takes its shape as an input since opset 5."""
+_MIN_OPSET = 9
+"""The first whose Constant may hold integers."""
 
 
 def parse_fences(text: str) -> Fences:
@@ -46,7 +46,7 @@ def find_obstacle(model: Model) -> str | None:
     """Return why ``model`` cannot have fences; None: it can."""
     opset = _find_opset(model)
     if opset < _MIN_OPSET:
-        return f"opset {opset} has no broadcasting, which fences need"
+        return f"opset {opset} has no integer constants, which fences need"
     return None
 
 
