@@ -26,6 +26,10 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     Its inputs, outputs, opsets, metadata and initializers are those of ``model``. Nodes have the
     names of their ops; the k-th recompute of a node and what it makes are named
     ``<name>__recompute<k>``. A graph output keeps its name, which its last compute makes.
+
+    With fences, the file does not say the types of what nodes make: where onnxruntime knows the
+    shape of two tensors and it is the same, its default options keep the memory of the first for
+    the second.
     """
     rewritten = onnx.ModelProto()
     rewritten.CopyFrom(model.proto)
@@ -33,6 +37,8 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
     nodes = _Rewriter(model, schedule).run()
+    if fences != "none":
+        del rewritten.graph.value_info[:]
     fenced = add_fences(model, schedule.order, nodes, fences)
     outputs = {out.name for out in model.proto.graph.output}
     rewritten.graph.node.extend(_release_unread(fenced, outputs))
