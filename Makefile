@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench gpu-check clean
 
 DEMO := graphs/resnet50-tiny-bN.onnx
 
@@ -27,6 +27,9 @@ bench: $(READY)
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/profile.py
+
+gpu-check: $(READY)
+	$(BIN)/python bench/gpu_check.py
 
 clean:
 	rm -rf $(VENV) dist build demo
