@@ -179,8 +179,8 @@ def test_a_strategy_that_finds_nothing_has_proved_nothing(tmp_path: Path) -> Non
         (("--budget", "1GiB", "--strategy", "magic"), "'magic' is not one of"),
         (("--budget", "1GiB", "--node-limit", "0"), "0 is not in the range"),
         ((), "Missing option '--budget'"),
-        (("--budget", "1GiB", "-o", VGG), "is the model itself"),
-        (("--budget", "1GiB", "-o", "x", "--onnx", "x"), "name one file"),
+        (("--budget", "1GiB", "-o", VGG), "is the input"),
+        (("--budget", "1GiB", "-o", "x", "--onnx", "x"), "is also the schedule"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_a_usage_error(

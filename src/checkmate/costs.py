@@ -7,6 +7,7 @@ from typing import Literal
 
 from checkmate.errors import InputError
 from checkmate.graph import Graph
+from checkmate.units import MAX_QUANTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Costs:
             )
         if min((*self.time_ns, *self.workspace_nbytes), default=0) < 0:
             raise InputError("a cost is below zero")
+        if max(self.total_ns, *self.workspace_nbytes, 0) > MAX_QUANTITY // 2**10:
+            raise InputError("the costs are larger than any run")
 
     @property
     def total_ns(self) -> int:

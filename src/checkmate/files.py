@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +19,13 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     temporary: dict[Path, Path] = {}
     try:
         for path, content in contents.items():
-            temporary[path] = _write_beside(path, content)
-        for path in contents:
-            temporary.pop(path).replace(path)
+            if _is_special(path):
+                _write_through(path, content)
+            else:
+                target = _follow(path)
+                temporary[target] = _write_beside(target, content)
+        for target in tuple(temporary):
+            temporary.pop(target).replace(target)
     finally:
         for left in temporary.values():
             left.unlink(missing_ok=True)
@@ -28,15 +33,40 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise `OutputError` when ``path`` cannot be written; long work is not begun then."""
-    _write_beside(path, b"").unlink()
+    if not _is_special(path):
+        _write_beside(_follow(path), b"").unlink()
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether ``path`` is a device, a pipe or the like, which is written as it is."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _follow(path: Path) -> Path:
+    """Return the file that ``path`` links to, or itself."""
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:
+        raise OutputError(f"cannot write {str(path)!r}: its links do not end") from error
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
     """Write ``content`` to a new file beside ``path``, with the rights of a plain file."""
-    if path.is_dir():
-        raise OutputError(f"cannot write {str(path)!r}: it is a folder")
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if path.is_dir():
+            raise OutputError(f"cannot write {str(path)!r}: it is a folder")
+        descriptor, name = tempfile.mkstemp(prefix=".checkmate-", dir=path.parent)
     except OSError as error:
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error
     try:

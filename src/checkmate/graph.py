@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NewType
 
 from checkmate.errors import GraphError
+from checkmate.units import MAX_QUANTITY
 
 OpId = NewType("OpId", int)
 TensorId = NewType("TensorId", int)
@@ -100,6 +101,8 @@ def _check_producers(graph: Graph) -> None:
         if tensor.nbytes < 0:
             raise GraphError(f"tensor {tensor.name!r} has {tensor.nbytes} bytes")
     _check_ids("graph outputs", graph.outputs, len(graph.tensors))
+    if sum(tensor.nbytes for tensor in graph.tensors) > MAX_QUANTITY:
+        raise GraphError(f"the tensors of {graph.name!r} are larger than any memory")
 
 
 def _check_ids(where: str, ids: Sequence[TensorId], n_tensors: int) -> None:

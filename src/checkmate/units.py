@@ -8,6 +8,9 @@ from decimal import Decimal
 
 from checkmate.errors import UsageError
 
+MAX_QUANTITY = 2**53 - 1
+"""The largest number of bytes or nanoseconds: what every JSON reader keeps exact."""
+
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _NBYTES_OF_UNIT = (
     {"B": 1}
@@ -54,6 +57,8 @@ def parse_size(text: str) -> int | Share:
     nbytes = int(number * _NBYTES_OF_UNIT[unit])
     if nbytes == 0:
         raise UsageError(f"size {text!r} is less than one byte", hint=_HINT)
+    if nbytes > MAX_QUANTITY:
+        raise UsageError(f"size {text!r} is larger than any memory", hint=_HINT)
     return nbytes
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from checkmate.cli.certifying import certify_record
 from checkmate.cli.fencing import read_fences
 from checkmate.cli.options import (
     Percent,
@@ -16,16 +17,11 @@ from checkmate.cli.options import (
     provider_option,
 )
 from checkmate.cli.report import echo_note, print_table
-from checkmate.cli.source import Asked, read_source
+from checkmate.cli.source import Asked, Source, is_document, read_source
 from checkmate.cli.trial import Rewriting, Trial, run_both
-from checkmate.errors import MismatchError
-from checkmate.formats.costs_json import digest_costs
+from checkmate.errors import InputError, UsageError
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
-from checkmate.plan import certify
-from checkmate.problem import Problem
-from checkmate.schedule import Schedule
-from checkmate.simulate import Simulation, simulate
-from checkmate.units import format_nbytes, format_nbytes_exactly, format_ns, format_ratio
+from checkmate.units import format_nbytes, format_ns, format_ratio
 
 
 @click.command("check")
@@ -59,14 +55,12 @@ def command(
     compared bit for bit, the executed order with the schedule, the measured peak with the plan.
     """
     record = read_schedule(schedule)
-    asked = Asked(record.dims, loss, costs or "flops", provider)
-    source = read_source(model, asked)
-    source.check_digest(record)
+    if run and is_document(model):
+        raise UsageError("a problem file cannot run", hint="give the model that it was made from")
+    source = _read_source(model, record, Asked(record.dims, loss, costs or "flops", provider))
     steps = resolve_instructions(record, source.problem.graph)
-    document = _certify(source.problem, steps, record)
-    if run:
-        if source.model is None:
-            raise MismatchError("a problem cannot run", hint="give the model it was made from")
+    document = certify_record(source.problem, steps, record, is_sure=costs is not None)
+    if run and source.model is not None:
         trial = run_both(Rewriting(source.model, steps, read_fences(record)), provider)
         _print_trial(trial, record)
         document |= trial.as_document()
@@ -75,47 +69,16 @@ def command(
         click.echo(json.dumps(document))
 
 
-def _certify(problem: Problem, steps: Schedule, record: ScheduleRecord) -> dict[str, object]:
-    """Simulate the schedule and compare it with what its file says.
-
-    Without the costs that it was solved with, only its tensors can be verified.
-    """
-    has_costs = digest_costs(problem.graph, problem.costs) == record.costs_sha256
-    simulation = simulate(problem, steps)
-    peak_nbytes = simulation.peak.nbytes
-    if peak_nbytes > record.budget_nbytes:
-        raise MismatchError(
-            f"the schedule needs {format_nbytes_exactly(peak_nbytes)}, more than its budget of"
-            f" {format_nbytes_exactly(record.budget_nbytes)}"
-        )
-    if has_costs:
-        _check_figures(record, simulation)
-        certify(problem, steps, record.budget_nbytes, record.claim)
-    verified = "peak and time" if has_costs else "peak of its tensors"
-    echo_note(f"certified: {verified}; {format_nbytes(peak_nbytes)} of"
-              f" {format_nbytes(record.budget_nbytes)}")  # fmt: skip
-    if not has_costs:
-        echo_note("time and workspace are not verified: give the costs with --costs FILE")
-    return {
-        "peak_nbytes": peak_nbytes,
-        "budget_nbytes": record.budget_nbytes,
-        "costs_verified": has_costs,
-    }
-
-
-def _check_figures(record: ScheduleRecord, simulation: Simulation) -> None:
-    figures = (
-        ("peak_nbytes", record.peak_nbytes, simulation.peak.nbytes),
-        ("time_ns", record.time_ns, simulation.time_ns),
-    )
-    for name, stated, found in figures:
-        if stated != found:
-            raise MismatchError(f"the schedule states {name} {stated}, but simulates to {found}")
-    if simulation.time_ns < record.claim.bound_ns:
-        raise MismatchError(
-            f"the schedule takes {simulation.time_ns} ns, less than its bound of"
-            f" {record.claim.bound_ns} ns"
-        )
+def _read_source(model: Path, record: ScheduleRecord, asked: Asked) -> Source:
+    """Return the model, or the problem, that ``record`` is for."""
+    if is_document(model):
+        asked = Asked({}, None, "auto")
+    try:
+        source = read_source(model, asked)
+    except UsageError as error:
+        raise InputError(f"the schedule does not fit the model: {error.message}") from error
+    source.check_digest(record)
+    return source
 
 
 def _print_trial(trial: Trial, record: ScheduleRecord) -> None:
@@ -126,6 +89,8 @@ def _print_trial(trial: Trial, record: ScheduleRecord) -> None:
         ("peak measured", _format_peak(before.peak_nbytes), _format_peak(after.peak_nbytes)),
         ("time predicted", format_ns(record.baseline_time_ns), format_ns(record.time_ns)),
         ("time measured", format_ns(before.time_ns or 0), format_ns(after.time_ns or 0)),
+        ("sum of op costs / measured", _format_share(record.baseline_time_ns, before.time_ns),
+         _format_share(record.time_ns, after.time_ns)),
         ("overhead predicted", "", format_ratio(record.time_ns, record.baseline_time_ns)),
         ("overhead measured", "", format_ratio(after.time_ns or 0, before.time_ns or 0)),
         ("outputs", "", "DIFFERENT" if trial.differences else "equal, bit for bit"),
@@ -137,6 +102,10 @@ def _print_trial(trial: Trial, record: ScheduleRecord) -> None:
             "outputs were compared with one thread: with several, they differ between runs of"
             " one graph too where onnxruntime's kernels race (ScatterND with a reduction)"
         )
+
+
+def _format_share(part_ns: int, whole_ns: int | None) -> str:
+    return f"{part_ns / whole_ns:.3f}" if whole_ns else "not measured"
 
 
 def _format_peak(nbytes: int | None) -> str:

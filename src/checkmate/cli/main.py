@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from typing import NoReturn
@@ -11,7 +12,7 @@ from typing import NoReturn
 import click
 
 from checkmate import __version__
-from checkmate.errors import CheckmateError
+from checkmate.errors import CheckmateError, OutputError
 
 _COMMANDS = {
     "check": "Certify a schedule against its model; with --run, run both graphs.",
@@ -53,38 +54,58 @@ def program() -> None:
 
 def main() -> NoReturn:
     """Run the program and end it with the exit code that the result has."""
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_run(sys.argv[1:]))
 
 
+def _terminate(number: int, _: object) -> NoReturn:
+    """End by an exception, so that temporary files and child processes go too."""
+    sys.exit(128 + number)
+
+
 def _run(arguments: list[str]) -> int:
+    """Run the command; return the exit code, having said what went wrong."""
     try:
-        program.main(arguments, prog_name="checkmate", standalone_mode=False)
-    except CheckmateError as error:
-        _complain(error.message, error.hint)
-        return error.exit_code
-    except click.ClickException as error:
-        _complain(error.format_message(), _find_help(error))
-        return 2
-    except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted", None)
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:  # the last line of defence
-        traceback.print_exc()
-        _complain(f"bug in checkmate {__version__}: {error!r}", "please report it with the above")
-        return 1
+        with program.make_context("checkmate", arguments) as context:
+            program.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except BaseException as error:  # the last line of defence
+        return _explain(error)
     return 0
 
 
-def _find_help(error: click.ClickException) -> str | None:
+def _explain(error: BaseException) -> int:
+    """Say what ended the program and return its exit code."""
+    code, message, hint = 1, f"bug in checkmate {__version__}: {error!r}", "please report it"
+    if isinstance(error, CheckmateError):
+        code, message, hint = error.exit_code, error.message, error.hint or ""
+    elif isinstance(error, click.ClickException):
+        code, message, hint = 2, error.format_message(), _find_help(error)
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
+        code, message, hint = 130, "interrupted", ""
+    elif isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    elif isinstance(error, BrokenPipeError):
+        # Whoever read our output has seen enough; Python would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    elif isinstance(error, OSError):
+        code, hint = OutputError.exit_code, ""
+        message = f"{error.filename or 'standard output'}: {error.strerror}"
+    else:
+        traceback.print_exception(error)
+    _complain(message, hint)
+    return code
+
+
+def _find_help(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return None if context is None else f"see `{context.command_path} --help`"
+    return "" if context is None else f"see `{context.command_path} --help`"
 
 
-def _complain(message: str, hint: str | None) -> None:
+def _complain(message: str, hint: str) -> None:
     click.echo(f"error: {' '.join(message.split())}", err=True)
     if hint:
         click.echo(f"hint: {' '.join(hint.split())}", err=True)

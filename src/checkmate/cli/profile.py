@@ -16,8 +16,9 @@ from checkmate.cli.options import (
     parse_dims,
     provider_option,
 )
+from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
-from checkmate.files import check_writable, write_files
+from checkmate.files import write_files
 from checkmate.formats.costs_json import make_record, render_costs
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
@@ -49,7 +50,7 @@ def command(
     to the current folder, named after MODEL.
     """
     path = output or Path(f"{model.stem}.costs.json")
-    check_writable(path)
+    check_outputs({"the costs file": path}, [model])
     read = read_model(model, parse_dims(dims))
     profile, device = measure(read, provider)
     record = make_record(read.graph, digest_model(read), read.dims, profile.costs)

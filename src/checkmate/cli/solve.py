@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,19 +23,30 @@ from checkmate.cli.options import (
     parse_dims,
     provider_option,
 )
+from checkmate.cli.outputs import check_outputs
 from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
-from checkmate.cli.source import Asked, Source, read_source
+from checkmate.cli.source import Asked, Source, is_document, read_source
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import UsageError
-from checkmate.files import check_writable, write_files
+from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
+from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
 from checkmate.plan import Plan
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 from checkmate.units import Share, format_nbytes_exactly
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What the command line names."""
+
+    model: Path
+    output: Path | None
+    onnx_path: Path | None
 
 
 @click.command("solve")
@@ -56,7 +68,9 @@ from checkmate.units import Share, format_nbytes_exactly
 @click.option(
     "--time-limit", type=Duration(), default="10m", show_default=True, help="Most time to search."
 )
-@click.option("--node-limit", type=click.IntRange(1), help="Most branch-and-bound nodes; no clock.")
+@click.option(
+    "--node-limit", type=click.IntRange(1, 2**31 - 1), help="Most branch-and-bound nodes; no clock."
+)
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
 @fences_option
 @json_option
@@ -82,7 +96,7 @@ def command(
     files are written to the current folder, named after MODEL.
     """
     started = time.monotonic()
-    files = _choose_files(model, output, onnx_path)
+    files = _choose_files(_Files(model, output, onnx_path), costs)
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
@@ -100,19 +114,28 @@ def command(
         click.echo(json.dumps(document))
 
 
-def _choose_files(model: Path, output: Path | None, onnx_path: Path | None) -> dict[str, Path]:
+def _choose_files(asked: _Files, costs: str) -> dict[str, Path]:
     """Return the files to write; refuse those that cannot be before any work is done."""
+    model, output, onnx_path = asked.model, asked.output, asked.onnx_path
+    is_problem = is_document(model)
+    data = () if is_problem else list_external_files(load_proto(model), model.resolve().parent)
     if output is None and onnx_path is None:
         output = Path(f"{model.stem}.schedule.json")
-        onnx_path = Path(f"{model.stem}.scheduled.onnx")
-    files = {"schedule": output, "model": onnx_path}
-    chosen = {kind: path for kind, path in files.items() if path is not None}
-    for path in chosen.values():
-        if path.resolve() == model.resolve():
-            raise UsageError(f"{str(path)!r} is the model itself; write to another file")
-        check_writable(path)
-    if output is not None and onnx_path is not None and output.resolve() == onnx_path.resolve():
-        raise UsageError(f"-o and --onnx name one file, {str(output)!r}")
+        # External data is found from the folder of the model alone.
+        folder = model.parent if data else Path()
+        onnx_path = None if is_problem else folder / f"{model.stem}.scheduled.onnx"
+    if is_problem and onnx_path is not None:
+        raise UsageError("a problem file has no model to rewrite: no --onnx")
+    if data and onnx_path is not None and onnx_path.resolve().parent != model.resolve().parent:
+        raise UsageError(
+            f"model {model.name!r} keeps weights in other files, which {str(onnx_path)!r}"
+            " would not find",
+            hint=f"write the rewritten model to {str(model.resolve().parent)!r}",
+        )
+    named = {"schedule": output, "model": onnx_path}
+    chosen = {kind: path for kind, path in named.items() if path is not None}
+    inputs = [model, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
+    check_outputs(chosen, inputs)
     return chosen
 
 

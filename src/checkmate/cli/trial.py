@@ -149,13 +149,12 @@ def _written(rewriting: Rewriting, folder: Path) -> Iterator[Path]:
         write_files({path: rewriting.render(path)})
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix=".checkmate-", dir=model.path.parent) as beside:
-        path = model.path.parent / f"{Path(beside).name}.onnx"
-        try:
-            write_files({path: rewriting.render(path)})
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
+    path = model.path.parent / f".{folder.name}.onnx"
+    try:
+        write_files({path: rewriting.render(path)})
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _compare_order(rewriting: Rewriting, executed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -163,7 +162,9 @@ def _compare_order(rewriting: Rewriting, executed: tuple[str, ...]) -> tuple[tup
     nodes = rewrite_model(rewriting.model, rewriting.schedule, rewriting.fences).graph.node
     hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
     planned = [n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant"]
-    ran = [name for name in executed if name not in hoisted]
+    # Nodes within the bodies of control flow are executed too.
+    known = frozenset(planned)
+    ran = [name for name in executed if name in known]
     length = max(len(planned), len(ran))
     padded = zip(
         planned + ["nothing"] * (length - len(planned)),

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from checkmate.errors import InputError
+from checkmate.units import MAX_QUANTITY
 
 MAX_NBYTES = 2**28
 """The largest document that is read."""
-MAX_INT = 2**53 - 1
-"""The largest integer that every JSON reader keeps exact."""
 
 T = TypeVar("T")
 
@@ -98,8 +97,8 @@ class Fields:
         value = self._get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{place} is not an integer")
-        if not 0 <= value <= MAX_INT:
-            raise InputError(f"{place} is not from 0 to {MAX_INT}")
+        if not 0 <= value <= MAX_QUANTITY:
+            raise InputError(f"{place} is not from 0 to {MAX_QUANTITY}")
         return value
 
     def boolean(self, key: str, default: bool | None = None) -> bool:

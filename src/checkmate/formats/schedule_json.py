@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -21,6 +21,12 @@ from checkmate.schedule import Compute, Free, Instruction, Schedule
 
 FORMAT = "checkmate.schedule"
 VERSION = 1
+
+_KEYS = (
+    "format", "version", "graph", "costs", "dims", "budget_nbytes", "peak_nbytes",
+    "baseline_peak_nbytes", "peak", "time_ns", "baseline_time_ns", "bound_ns", "search", "solver",
+    "runtime", "instructions",
+)  # fmt: skip
 
 CostSource = Literal["profile", "flops", "file"]
 
@@ -98,7 +104,7 @@ def resolve_instructions(record: ScheduleRecord, graph: Graph) -> Schedule:
 
 def make_document(record: ScheduleRecord) -> dict[str, object]:
     """Return the file's fields in order, without ``instructions``."""
-    graph, origin, claim, peak = record.graph, record.origin, record.claim, record.peak
+    graph, claim = record.graph, record.claim
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -108,24 +114,12 @@ def make_document(record: ScheduleRecord) -> dict[str, object]:
             "ops": graph.n_ops,
             "tensors": graph.n_tensors,
         },
-        "costs": {
-            "sha256": record.costs_sha256,
-            "source": origin.source,
-            "provider": origin.provider,
-            "device": origin.device,
-            "onnxruntime": origin.onnxruntime,
-        },
+        "costs": {"sha256": record.costs_sha256, **asdict(record.origin)},
         "dims": dict(sorted(record.dims.items())),
         "budget_nbytes": record.budget_nbytes,
         "peak_nbytes": record.peak_nbytes,
         "baseline_peak_nbytes": record.baseline_peak_nbytes,
-        "peak": {
-            "op": peak.op,
-            "resident_nbytes": peak.resident_nbytes,
-            "live_nbytes": peak.live_nbytes,
-            "workspace_nbytes": peak.workspace_nbytes,
-            "fragmentation_nbytes": peak.fragmentation_nbytes,
-        },
+        "peak": asdict(record.peak),
         "time_ns": record.time_ns,
         "baseline_time_ns": record.baseline_time_ns,
         "bound_ns": claim.bound_ns,
@@ -134,12 +128,7 @@ def make_document(record: ScheduleRecord) -> dict[str, object]:
             "space": claim.space,
             "termination": claim.termination,
         },
-        "solver": {
-            "name": claim.solver.name,
-            "version": claim.solver.version,
-            "threads": claim.solver.threads,
-            "seed": claim.solver.seed,
-        },
+        "solver": asdict(claim.solver),
         "runtime": dict(sorted(record.runtime.items())),
     }
 
@@ -164,6 +153,7 @@ def read_schedule(path: Path) -> ScheduleRecord:
 def parse_schedule(data: bytes) -> ScheduleRecord:
     """Return the schedule in the JSON document ``data``; raise `InputError`, saying where."""
     document = parse_document(data, format_=FORMAT, version=VERSION)
+    document.check_keys(_KEYS)
     costs = document.nested("costs")
     return ScheduleRecord(
         graph=_parse_graph(document.nested("graph")),

@@ -57,7 +57,7 @@ def order_within(problem: Problem, budget_nbytes: int, effort: int) -> tuple[OpI
             f"no order found that fits in {format_nbytes_exactly(budget_nbytes)}: the smallest"
             f" peak reached is {format_nbytes_exactly(found.peak_nbytes)},"
             f" at {_name(problem, found.binding)}",
-            hint="raise the budget, or try harder",
+            hint="raise --budget",
         )
     return found.order
 

@@ -114,6 +114,15 @@ class Layout:
         return events[end - 1]
 
     def _remove(self, position: int) -> None:
+        """Take the recompute at ``position`` away, and those that served it alone."""
+        pending = [position]
+        while pending:
+            pending += self._remove_one(pending.pop())
+
+    def _remove_one(self, position: int) -> list[int]:
+        """Take one recompute away; return those that are needless without it."""
+        if self._gone[position]:
+            return []
         tables, op = self._tables, self._ops[position]
         self._gone[position] = True
         self._removed.append(position)
@@ -124,12 +133,12 @@ class Layout:
             if self._find_end(tensor, at) > position:
                 self._add(events[at - 1] + 1, position, tables.nbytes[tensor])
             self._cut_event(tensor, at)
-        for tensor in tables.reads[op]:
-            if tables.producers[tensor] >= 0:
-                self._unread(tensor, position)
+        made = (tensor for tensor in tables.reads[op] if tables.producers[tensor] >= 0)
+        served = (self._unread(tensor, position) for tensor in made)
+        return [before for before in served if before is not None]
 
-    def _unread(self, tensor: TensorId, position: int) -> None:
-        """Take away the read at ``position``, and the recompute that was there for it alone."""
+    def _unread(self, tensor: TensorId, position: int) -> int | None:
+        """Take away the read at ``position``; return the recompute that was there for it alone."""
         events = self._events[tensor]
         at = bisect_left(events, position)
         before = events[at - 1]
@@ -140,8 +149,8 @@ class Layout:
         end = self._find_end(tensor, start)
         if end < position:
             self._add(end + 1, position + 1, -self._tables.nbytes[tensor])
-        if end == events[start] == before and self._is_needless(before):
-            self._remove(before)
+        is_alone = end == events[start] == before and self._is_needless(before)
+        return before if is_alone else None
 
     def _is_needless(self, position: int) -> bool:
         """Return whether nothing reads what the recompute at ``position`` made."""

@@ -19,6 +19,8 @@ def load_proto(path: Path) -> onnx.ModelProto:
     data outside its own folder.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot read {str(path)!r}: it is not a regular file")
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
@@ -47,6 +49,17 @@ def load_proto(path: Path) -> onnx.ModelProto:
 def has_external_data(proto: onnx.ModelProto) -> bool:
     """Return whether some weights of the model lie in other files."""
     return next(_find_external(proto.graph), None) is not None
+
+
+def list_external_files(proto: onnx.ModelProto, folder: Path) -> tuple[Path, ...]:
+    """Return the files in which the model keeps weights, each once."""
+    locations = (
+        entry.value
+        for tensor in _find_external(proto.graph)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    )
+    return tuple(folder / location for location in dict.fromkeys(locations))
 
 
 def _find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

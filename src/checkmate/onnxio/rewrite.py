@@ -59,6 +59,7 @@ def _release_unread(
     run. The size of it is a few bytes.
     """
     read = {name for node in nodes for name in wire(node).reads}
+    taken = {name for node in nodes for name in (node.name, *node.input, *node.output)}
     for node in nodes:
         yield node
         if node.op_type in HOISTED_OPS:
@@ -66,6 +67,9 @@ def _release_unread(
         for name in node.output:
             if name and name not in read and name not in outputs:
                 released = f"{name}__released"
+                while released in taken or released in outputs:
+                    released += "_"
+                taken.add(released)
                 yield onnx.helper.make_node("Size", [name], [released], name=released)
 
 

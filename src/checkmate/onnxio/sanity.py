@@ -7,6 +7,7 @@ without the inputs that their operator needs, sizes beyond any memory. Each is r
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -64,11 +65,19 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     params = [d.dim_param for i in items for d in i.type.tensor_type.shape.dim if d.dim_param]
     texts = (graph.name, *(item.name for item in items), *params)
     _check_text("graph", (*texts, *(tensor.name for tensor in graph.initializer)))
+    _check_once("input", (item.name for item in graph.input))
+    _check_once("initializer", (tensor.name for tensor in graph.initializer))
     for item in graph.input:
         if item.type.WhichOneof("value") == "tensor_type":
             _check_elem_type(item.name, item.type.tensor_type.elem_type)
     for tensor in graph.initializer:
         _check_tensor(tensor, tensor.name)
+
+
+def _check_once(kind: str, names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{kind} {name!r} is listed {count} times")
 
 
 def _check_node(node: onnx.NodeProto) -> None:

@@ -38,8 +38,7 @@ def check_conceivable(problem: Problem, budget_nbytes: int) -> None:
         what = "its inputs and parameters alone need" if op is None else f"op {name!r} alone needs"
         raise InfeasibleError(
             f"no schedule of {problem.graph.name!r} fits in {format_nbytes_exactly(budget_nbytes)}:"
-            f" {what} {format_nbytes_exactly(needed_nbytes)}",
-            hint=f"raise --budget to {needed_nbytes}B or more",
+            f" {what} {format_nbytes_exactly(needed_nbytes)}"
         )
 
 

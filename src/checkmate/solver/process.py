@@ -39,7 +39,7 @@ def solve_in_worker(
         write_job(folder, program, settings, start)
         with (folder / "messages.txt").open("wb") as messages:
             process = subprocess.Popen(
-                [sys.executable, "-m", "checkmate.solver.worker", name],
+                [sys.executable, "-P", "-m", "checkmate.solver.worker", name],
                 stdin=subprocess.PIPE,
                 stdout=messages,
                 stderr=messages,
