@@ -1,6 +1,6 @@
 """Fences under three kinds of session options: peak, order and time.
 
-    python bench/fences.py [--costs flops|auto] [--shares 75,60] [NAME ...]
+    python bench/fences.py [--costs flops|auto] [--shares 75,60] [--runs 3] [NAME ...]
 
 One line for each tiny graph, budget, kind of options and choice of fences (and for the original
 graph): peak of the plan, peaks of three runs in MiB (inputs included), whether the ops that
@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import onnx
 
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
@@ -80,45 +82,43 @@ def make_case(name: str, share: int, costs: str) -> Case:
 
 def measure(case: Case, manner: Manner, n_timed_runs: int) -> Iterator[str]:
     """Yield a line for the original graph, then one for each choice of fences."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = RunOptions(
-            Settings(threads=1, manner=manner),
-            n_runs=3,
-            n_timed_runs=n_timed_runs,
-            outputs=Path(folder) / "original.npz",
-        )
-        specs = specify_inputs(case.model)
-        original = run_model(case.model.path, specs, options)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        original = run(case, case.model.path, manner, n_timed_runs, folder / "original.npz")
         peak = describe(original, case.baseline_nbytes)
         gap = " " * 24
         yield f"{case.title} {manner:19} {'original':8} {'':5} {peak} {gap} {time(original)}"
         for fences in FENCES:
             rewritten = rewrite_model(case.model, case.schedule, fences)
-            path = Path(folder) / "rewritten.onnx"
+            path = folder / "rewritten.onnx"
             path.write_bytes(rewritten.SerializeToString())
-            options = RunOptions(
-                options.settings,
-                n_runs=3,
-                n_timed_runs=n_timed_runs,
-                outputs=Path(folder) / "rewritten.npz",
-            )
-            result = run_model(path, specs, options)
+            result = run(case, path, manner, n_timed_runs, folder / "rewritten.npz")
             differences = compare_outputs(original.outputs, result.outputs)
             worst = max((d.max_error for d in differences), default=0)
-            n_fences = sum(
-                n.name.startswith(PREFIX) and n.op_type == "Reshape" for n in rewritten.graph.node
-            )
-            nodes = [
-                node.name
-                for node in rewritten.graph.node
-                if node.op_type not in {*HOISTED_OPS, "Constant"}
-                and not node.name.startswith(PREFIX)
-            ]
+            ours = [node for node in rewritten.graph.node if node.name.startswith(PREFIX)]
+            count = sum(node.op_type == "Reshape" for node in ours)
+            nodes = list_nodes(rewritten)
             yield (
-                f"{case.title} {manner:19} {fences:8} {n_fences:5}"
+                f"{case.title} {manner:19} {fences:8} {count:5}"
                 f" {describe(result, case.plan_nbytes)} {order(nodes, result):>6}"
                 f" {copies(nodes, result):>8} {worst:8.1g} {time(result)}"
             )
+
+
+def run(case: Case, path: Path, manner: Manner, n_timed_runs: int, outputs: Path) -> RunResult:
+    """Run ``path`` on the inputs of ``case``."""
+    settings = Settings(threads=1, manner=manner)
+    options = RunOptions(settings, n_runs=3, n_timed_runs=n_timed_runs, outputs=outputs)
+    return run_model(path, specify_inputs(case.model), options)
+
+
+def list_nodes(model: onnx.ModelProto) -> list[str]:
+    """Return the names of nodes that are neither constants, nor hoisted, nor of fences."""
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type not in {*HOISTED_OPS, "Constant"} and not node.name.startswith(PREFIX)
+    ]
 
 
 def describe(result: RunResult, plan_nbytes: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.views import VIEW_OPS
-from checkmate.onnxio.windows import find_run_starts
+from checkmate.onnxio.windows import Fences, find_run_starts
 from onnx_models import GRAPHS, TRAINING_MLP, save
 
 SEEDS = range(8)
@@ -95,6 +96,42 @@ def test_with_run_fences_nothing_passes_a_run_of_recomputes(
                 model.nodes[op].output
             ):
                 assert ancestors[position] & before == before, nodes[position].name
+
+
+def count_readers_between_views_and_fences(nodes: Sequence[onnx.NodeProto]) -> list[int]:
+    """Return how many nodes read each tensor that a view makes for a fence, or the reverse."""
+    views = {node.output[0] for node in nodes if node.op_type in VIEW_OPS}
+    fenced = {node.output[0] for node in nodes if node.name.startswith(PREFIX)} & views
+    n_readers = Counter(name for node in nodes for name in wire(node).reads)
+    pairs = ((node.input[0], node.output[0]) for node in nodes if node.output[0] in views)
+    return [n_readers[x] for x, y in pairs if x in views and (x in fenced) != (y in fenced)]
+
+
+@pytest.mark.parametrize("fences", ["run", "all"])
+def test_a_view_and_a_fence_always_have_a_third_neighbour(fences: Fences, tmp_path: Path) -> None:
+    """So that onnxruntime cannot fuse the two, and the fence with them."""
+    model = read_graph("gpt2", tmp_path)
+    orders = [draw_order(random.Random(seed), model) for seed in SEEDS]
+    schedules = [insert_frees(model.graph, order) for order in orders]
+    rewritten = [rewrite_model(model, schedule, fences).graph.node for schedule in schedules]
+    counts = [n for nodes in rewritten for n in count_readers_between_views_and_fences(nodes)]
+    assert min(counts) == 2
+
+
+def test_a_fence_reads_what_nobody_else_reads(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        """g (float[2, 64] x) => (float y, float z) {
+            left, right = Split <axis = 0, num_outputs = 2> (x)
+            y = ReduceSum <keepdims = 0> (left)
+            a = Relu(x)
+            z = ReduceSum <keepdims = 0> (a)
+        }""",
+    )
+    model = read_model(path, {})
+    schedule = insert_frees(model.graph, [OpId(i) for i in range(4)])
+    nodes = rewrite_model(model, schedule, "all").graph.node
+    assert [n.name for n in nodes if "right" in n.input] == [f"{PREFIX}2_size"]
 
 
 def test_a_run_ends_where_it_would_compute_an_op_twice() -> None:
