@@ -305,6 +305,58 @@ def test_show_prints_what_is_kept_and_what_is_computed_again(tmp_path: Path) -> 
     assert json.loads(graph.stdout)["baseline_peak_nbytes"] == document["baseline_peak_nbytes"]
 
 
+def test_no_output_destroys_an_input(tmp_path: Path) -> None:
+    path = save(tmp_path, TRAINING_MLP)
+    (tmp_path / "link.onnx").symlink_to(path)
+    content = path.read_bytes()
+    for arguments in (
+        ("profile", "model.onnx", "--dim", "N=2", "-o", "model.onnx"),
+        ("solve", "model.onnx", "--dim", "N=2", "--budget", "90%", "--onnx", "link.onnx"),
+        ("solve", "model.onnx", "--dim", "N=2", "--budget", "90%", "--costs", "c", "-o", "c"),
+    ):
+        done = checkmate(*arguments, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "is the input" in done.stderr
+    assert path.read_bytes() == content
+
+
+def test_a_problem_is_solved_and_its_schedule_checked(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(render_problem(chain(4, 2, 7, 1)))
+    done = checkmate("solve", "p.json", "--budget", "9B", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list_files(tmp_path) == ["p.json", "p.schedule.json"]
+    assert checkmate("check", "p.json", "p.schedule.json", cwd=tmp_path).returncode == 0
+    onnx_asked = checkmate("solve", "p.json", "--budget", "9B", "--onnx", "m.onnx", cwd=tmp_path)
+    assert onnx_asked.returncode == 2
+    ran = checkmate("check", "p.json", "p.schedule.json", "--run", cwd=tmp_path)
+    assert ran.returncode == 2
+
+
+def test_modules_in_the_users_folder_are_not_imported(tmp_path: Path) -> None:
+    for name in ("numpy", "highspy", "signal", "math", "onnxruntime"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('shadowed')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "checkmate", "solve", VGG, "--dim", "N=4", "--budget", "95%",
+         "--costs", "flops", "--strategy", "exact", "-o", "s.json"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": SOURCE},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_standard_output_is_said_in_one_line(tmp_path: Path) -> None:
+    save(tmp_path, TRAINING_MLP)
+    done = subprocess.run(
+        f"{sys.executable} -m checkmate show model.onnx --dim N=2 --json > /dev/full",
+        shell=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": SOURCE},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr
+
+
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -m checkmate --help | head -n 1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,26 @@ def test_a_folder_is_not_overwritten(tmp_path: Path) -> None:
 def test_checking_leaves_nothing_behind(tmp_path: Path) -> None:
     check_writable(tmp_path / "new")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    write_files({tmp_path / "link": b"1"})
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"1"
+
+
+def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        check_writable(pipe)
+        write_files({pipe: b"1"})
+        assert read.result(timeout=10) == b"1"
+    assert pipe.is_fifo()
+
+
+def test_a_name_that_is_too_long_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long"):
+        check_writable(tmp_path / ("x" * 300))

@@ -51,7 +51,8 @@ def _follow(path: Path) -> Path:
     try:
         return path.resolve() if path.is_symlink() else path
     except (OSError, RuntimeError) as error:
-        raise OutputError(f"cannot write {str(path)!r}: its links do not end") from error
+        why = error.strerror if isinstance(error, OSError) else "its links do not end"
+        raise OutputError(f"cannot write {str(path)!r}: {why}") from error
 
 
 def _write_through(path: Path, content: bytes) -> None:

@@ -16,6 +16,9 @@ from checkmate.search.strategies import GREEDY_EFFORT, STRATEGIES
 from checkmate.simulate import Simulation, simulate
 from checkmate.units import format_nbytes_exactly
 
+_LARGE_N_OPS = 2000
+"""Above this many ops, the smallest budget is looked for with one parameter set."""
+
 
 def run_baseline(problem: Problem) -> Simulation:
     """Return what the graph does without recompute, each tensor freed after its last use."""
@@ -56,7 +59,8 @@ def _add_smallest_budget(
     error: CheckmateError, problem: Problem, budget_nbytes: int
 ) -> CheckmateError:
     """Return ``error`` with the smallest budget known to work and the op that binds there."""
-    nbytes, order = find_smallest_budget(problem, GREEDY_EFFORT)
+    is_large = len(problem.graph.ops) > _LARGE_N_OPS
+    nbytes, order = find_smallest_budget(problem, 1 if is_large else GREEDY_EFFORT)
     peak = simulate(problem, insert_frees(problem.graph, order)).peak
     where = "" if peak.op is None else f", where op {problem.graph.ops[peak.op].name!r} binds"
     known = f"the smallest budget known to work is {format_nbytes_exactly(nbytes)}{where}"

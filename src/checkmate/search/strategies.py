@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from checkmate.errors import InfeasibleError, NotFoundError
@@ -80,8 +81,21 @@ def _find_chen_greedily(problem: Problem, budget_nbytes: int, limits: Limits) ->
 
 
 def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
-    order = order_within(problem, budget_nbytes, GREEDY_EFFORT)
+    effort = _find_effort(problem, budget_nbytes, limits)
+    order = order_within(problem, budget_nbytes, effort)
     return _judge("greedy", problem, budget_nbytes, limits, order)
+
+
+def _find_effort(problem: Problem, budget_nbytes: int, limits: Limits) -> int:
+    """Return how many parameter sets there is time for: one is tried to see how long it takes."""
+    if limits.time_s is None:
+        return GREEDY_EFFORT
+    started = time.monotonic()
+    with contextlib.suppress(NotFoundError):
+        order_within(problem, budget_nbytes, 1)
+    taken_s = time.monotonic() - started
+    left_s = limits.time_s - taken_s
+    return max(1, min(GREEDY_EFFORT, int(left_s / max(taken_s, 1e-6))))
 
 
 def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
