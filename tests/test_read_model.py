@@ -12,6 +12,7 @@ from checkmate.errors import GraphError, InputError, UsageError
 from checkmate.graph import Graph, OpId, Tensor
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.digest import digest_model
+from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.read import read_model
 from checkmate.problem import Problem
@@ -170,6 +171,17 @@ def test_random_ops_may_run_once(tmp_path: Path, call: str, recomputable: bool) 
             <float ratio = {{0.5}}, bool yes = {{1}}, bool no = {{0}}> {{ y = {call} }}""",
     )
     assert read_model(path, {}).graph.ops[0].recomputable is recomputable
+
+
+@pytest.mark.parametrize(("reduction", "races"), [("add", True), ("none", False)])
+def test_a_scatter_that_adds_is_known_to_race(tmp_path: Path, reduction: str, races: bool) -> None:
+    path = save(
+        tmp_path,
+        f"""g (float[4] x, int64[3, 1] i, float[3] u) => (float[4] y) {{
+            y = ScatterND <reduction = "{reduction}"> (x, i, u)
+        }}""",
+    )
+    assert bool(find_races([*onnx.load(path).graph.node])) is races
 
 
 def test_control_flow_reads_what_its_bodies_capture_and_may_run_once(tmp_path: Path) -> None:

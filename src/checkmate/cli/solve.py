@@ -31,6 +31,7 @@ from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import UsageError
 from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
+from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
@@ -98,6 +99,7 @@ def command(
     started = time.monotonic()
     files = _choose_files(_Files(model, output, onnx_path), costs)
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
+    _warn_of_races(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
@@ -137,6 +139,15 @@ def _choose_files(asked: _Files, costs: str) -> dict[str, Path]:
     inputs = [model, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
     check_outputs(chosen, inputs)
     return chosen
+
+
+def _warn_of_races(source: Source) -> None:
+    racing = () if source.model is None else find_races(source.model.nodes)
+    if racing and source.problem.costs.origin.provider != "cuda":
+        echo_note(
+            f"note: on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
+            " the original graph too: run with intra_op_num_threads = 1"
+        )
 
 
 def _write(
