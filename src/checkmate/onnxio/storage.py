@@ -1,0 +1,75 @@
+"""Where onnxruntime puts what the ops of a model make, as far as the order alone does not say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import onnx
+
+from checkmate.arena import ArenaRules
+from checkmate.chunks import ArenaSetup
+from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.model import Model, TensorType
+
+_ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh"})
+IN_PLACE_OPS: Mapping[str, frozenset[str]] = {
+    "cpu": _ACTIVATIONS
+    | {"Cast", "Clip", "LogSoftmax", "ScatterElements", "Softmax", "Softsign", "Trilu"},
+    "cuda": _ACTIVATIONS,
+}
+"""Per provider: ops that write over their first input when nothing reads it later and it is as
+large as the output. Those of the CPU were measured; those of CUDA are what its kernels declare."""
+
+PARTIAL_OPS = frozenset({"LogSoftmax", "Max", "Mean", "Min", "Softmax", "Sum", "Where"})
+"""Ops whose workspace is results of the size of the output."""
+
+_SETUPS: Mapping[str, ArenaSetup] = {
+    "cpu": ArenaSetup("whole", 256),
+    # The options of the CUDA provider can ask for nothing better.
+    "cuda": ArenaSetup("exact", 128 * 2**20),
+}
+_MAX_COPIED_NBYTES = 127
+"""Larger initializers are read on the CPU where the model has them."""
+
+
+def find_arena_rules(model: Model, provider: Literal["cpu", "cuda"]) -> ArenaRules:
+    """Return the arena that a session on ``model`` gets with the options that we recommend."""
+    partial = (OpId(i) for i, node in enumerate(model.nodes) if _is_in(node, PARTIAL_OPS))
+    return ArenaRules(
+        _SETUPS[provider],
+        tuple(_find_copied(model, provider)),
+        dict(_find_in_place(model, IN_PLACE_OPS[provider])),
+        frozenset(partial),
+    )
+
+
+def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
+    """Yield the initializers that a session copies into its arena."""
+    proto = model.proto.graph
+    given = {item.name for item in proto.input}
+    for index, tensor in enumerate(model.graph.tensors):
+        is_weight = tensor.producer is None and tensor.name not in given
+        if is_weight and (provider == "cuda" or tensor.nbytes <= _MAX_COPIED_NBYTES):
+            yield TensorId(index)
+
+
+def _find_in_place(model: Model, op_types: frozenset[str]) -> Iterator[tuple[TensorId, TensorId]]:
+    """Yield outputs and the inputs whose storage they may take over; graph outputs never do."""
+    ids = {tensor.name: TensorId(i) for i, tensor in enumerate(model.graph.tensors)}
+    for node in model.nodes:
+        if not _is_in(node, op_types) or ids[node.output[0]] in model.graph.outputs:
+            continue
+        read, made = (model.types[name] for name in (node.input[0], node.output[0]))
+        if read.shape == made.shape and _count_nbytes(read) == _count_nbytes(made):
+            yield ids[node.output[0]], ids[node.input[0]]
+
+
+def _count_nbytes(known: TensorType) -> int:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(known.elem_type)
+    return math.prod(known.shape) * dtype.itemsize
+
+
+def _is_in(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in op_types
