@@ -175,6 +175,8 @@ class _Queue:
         self._scores = [-1.0] * len(memory.tables.nbytes)
         self._noted: dict[TensorId, None] = {}
         self._lost: dict[TensorId, None] = {}
+        self._checked = -1
+        """The last stage in which the lost tensors were scored again, which takes long."""
 
     def hold(self, tensors: Iterable[TensorId]) -> None:
         """Keep ``tensors`` from being evicted, once for each call."""
@@ -200,7 +202,8 @@ class _Queue:
     def pop(self) -> TensorId | None:
         """Return the tensor to evict; None: there is nothing to evict."""
         tensor = self._pop()
-        if tensor is None:
+        if tensor is None and self._checked < self._memory.stage:
+            self._checked = self._memory.stage
             self._noted |= self._lost
             self._lost.clear()
             tensor = self._pop()
