@@ -22,7 +22,7 @@ FLOORS = {
     "cli": 7, "__main__": 8,
 }  # fmt: skip
 WING = {"onnxio", "runtime", "profiler", "formats"}
-WING_STANDS_ON = {"profiler": {"runtime", "onnxio"}}
+WING_STANDS_ON = {"profiler": {"runtime", "onnxio"}, "runtime": {"onnxio"}}
 """Which rooms of the wing a room of the wing may use; all may use floors 0 to 2."""
 
 ROOMS_OF = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 import onnx
@@ -11,7 +11,11 @@ import onnx
 from checkmate.arena import ArenaRules
 from checkmate.chunks import ArenaSetup
 from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.dims import bind_inputs
+from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.order import wire
+from checkmate.onnxio.sizes import count_nbytes
 
 _ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh"})
 IN_PLACE_OPS: Mapping[str, frozenset[str]] = {
@@ -45,6 +49,37 @@ def find_arena_rules(model: Model, provider: Literal["cpu", "cuda"]) -> ArenaRul
     )
 
 
+def count_outside_nbytes(
+    path: Path, dims: Mapping[str, int], provider: Literal["cpu", "cuda"]
+) -> int:
+    """Return the bytes that a run of the model in ``path`` needs outside of its arena.
+
+    These are the graph inputs, which the caller holds, and on the CPU the initializers, which a
+    session reads where the file has them. Raises `InputError` for a symbolic dimension of an input
+    that ``dims`` does not have.
+    """
+    graph = load_proto(path).graph
+    inputs = bind_inputs(graph, dims)
+    nbytes = sum(count_nbytes(name, known) for name, known in inputs.items())
+    if provider == "cpu":
+        read = {name for node in graph.node for name in wire(node).reads}
+        read.update(output.name for output in graph.output)
+        weights = {name: t for name, t in _find_weights(graph) if name in read - inputs.keys()}
+        sizes = (count_nbytes(name, known) for name, known in weights.items())
+        nbytes += sum(size for size in sizes if size > _MAX_COPIED_NBYTES)
+    return nbytes
+
+
+def _find_weights(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorType]]:
+    """Yield initializers and the outputs of Constant that are tensors."""
+    for tensor in graph.initializer:
+        yield tensor.name, TensorType(tensor.data_type, tuple(tensor.dims))
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value":
+                yield node.output[0], TensorType(attribute.t.data_type, tuple(attribute.t.dims))
+
+
 def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
     """Yield the initializers that a session copies into its arena."""
     proto = model.proto.graph
@@ -61,14 +96,11 @@ def _find_in_place(model: Model, op_types: frozenset[str]) -> Iterator[tuple[Ten
     for node in model.nodes:
         if not _is_in(node, op_types) or ids[node.output[0]] in model.graph.outputs:
             continue
-        read, made = (model.types[name] for name in (node.input[0], node.output[0]))
-        if read.shape == made.shape and _count_nbytes(read) == _count_nbytes(made):
-            yield ids[node.output[0]], ids[node.input[0]]
-
-
-def _count_nbytes(known: TensorType) -> int:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(known.elem_type)
-    return math.prod(known.shape) * dtype.itemsize
+        read, made = node.input[0], node.output[0]
+        types = model.types[read], model.types[made]
+        is_equal = count_nbytes(read, types[0]) == count_nbytes(made, types[1])
+        if is_equal and types[0].shape == types[1].shape:
+            yield ids[made], ids[read]
 
 
 def _is_in(node: onnx.NodeProto, op_types: frozenset[str]) -> bool:

@@ -82,8 +82,16 @@ def make_session(
     model: str, settings: Settings, instruments: Instruments
 ) -> onnxruntime.InferenceSession:
     """Return a session on the file ``model``."""
+    if settings.provider == "cuda":
+        preload_cuda()
     options = make_options(settings, instruments)
     return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
+
+
+def preload_cuda() -> None:
+    """Load the CUDA libraries that pip installed, which the loader does not find by itself."""
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
 
 
 def choose_clock(settings: Settings) -> Callable[[], int]:
