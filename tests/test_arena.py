@@ -10,13 +10,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from builders import op, problem, random_training, view
-from checkmate.arena import ArenaPeak, ArenaRules, find_arena_peak, fits_arena
-from checkmate.chunks import Arena, ArenaSetup
+from checkmate.arena import ArenaPeak, find_arena_peak, fits_arena
+from checkmate.chunks import Arena
 from checkmate.errors import OutOfMemoryError
 from checkmate.graph import OpId, TensorId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
+from checkmate.placement import ArenaRules, ArenaSetup
 from checkmate.problem import Problem
 from checkmate.profiler.profile import ProfileOptions, profile_model
 from checkmate.profiler.specify import specify_inputs

@@ -9,32 +9,21 @@ left it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from checkmate.chunks import CHUNK_NBYTES, Arena, ArenaSetup
-from checkmate.graph import OpId, TensorId
+from checkmate.chunks import Arena
+from checkmate.graph import Graph, OpId, TensorId
+from checkmate.placement import CHUNK_NBYTES, ArenaRules
 from checkmate.problem import Problem
 from checkmate.schedule import Free, Schedule
+from checkmate.simulate import simulate
 
 N_RUNS = 3
 """With regions of many sizes, a later run may need more than the first."""
 
 _OUTSIDE = -1
 """The storage of what does not lie in the arena."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaRules:
-    """How an arena is set up, and what it holds."""
-
-    setup: ArenaSetup = field(default_factory=ArenaSetup)
-    resident: tuple[TensorId, ...] = ()
-    """Resident tensors that lie in the arena; the caller or the session holds all others."""
-    in_place: Mapping[TensorId, TensorId] = field(default_factory=dict)
-    """Per output: the input whose storage it takes over when that dies with the op."""
-    partial: frozenset[OpId] = frozenset()
-    """Ops whose workspace is partial results of the size of their output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +72,32 @@ def fits_arena(problem: Problem, schedule: Schedule, rules: ArenaRules, limit_nb
     A limit a little above one that works may fail: other chunks are free then.
     """
     return _fill(_list_requests(problem, schedule, rules), rules, limit_nbytes) is not None
+
+
+def count_budget_nbytes(problem: Problem, schedule: Schedule) -> int:
+    """Return the smallest budget found in which ``schedule`` runs.
+
+    In the arena of ``problem`` and beside what lies outside of it; in bytes where it has none.
+    """
+    if problem.arena is None:
+        return simulate(problem, schedule).peak.nbytes
+    outside_nbytes = _count_outside_nbytes(problem.graph, problem.arena)
+    return outside_nbytes + find_arena_peak(problem, schedule, problem.arena).reserved_nbytes
+
+
+def is_within(problem: Problem, schedule: Schedule, budget_nbytes: int) -> bool:
+    """Return whether ``schedule`` runs in ``budget_nbytes``, and in the arena that they leave."""
+    if simulate(problem, schedule).peak.nbytes > budget_nbytes:
+        return False
+    if problem.arena is None:
+        return True
+    limit_nbytes = budget_nbytes - _count_outside_nbytes(problem.graph, problem.arena)
+    return fits_arena(problem, schedule, problem.arena, limit_nbytes)
+
+
+def _count_outside_nbytes(graph: Graph, rules: ArenaRules) -> int:
+    """Return the bytes of the resident tensors that lie outside of the arena."""
+    return graph.resident_nbytes - sum(graph.tensors[tensor].nbytes for tensor in rules.resident)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,8 @@ for regions and hands out chunks of them:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
-from typing import Literal
 
-CHUNK_NBYTES = 256
-"""All chunks are multiples of this."""
-
-Region = Literal["exact", "whole"]
-"""Regions are what each request needs (``kSameAsRequested``), or there is one, of the limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaSetup:
-    """How an arena grows and splits."""
-
-    region: Region = "whole"
-    max_dead_nbytes: int = CHUNK_NBYTES
-    """A request gets less than this beyond its need, or less than twice its need."""
+from checkmate.placement import CHUNK_NBYTES, ArenaSetup
 
 
 class Arena:

@@ -32,7 +32,7 @@ def make_record(source: Source, plan: Plan, baseline: Simulation) -> ScheduleRec
             peak.resident_nbytes,
             peak.live_nbytes,
             peak.workspace_nbytes,
-            0,
+            plan.fragmentation_nbytes,
         ),
         time_ns=plan.time_ns,
         baseline_time_ns=baseline.time_ns,

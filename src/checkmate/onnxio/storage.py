@@ -8,14 +8,13 @@ from typing import Literal
 
 import onnx
 
-from checkmate.arena import ArenaRules
-from checkmate.chunks import ArenaSetup
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import wire
 from checkmate.onnxio.sizes import count_nbytes
+from checkmate.placement import ArenaRules, ArenaSetup
 
 _ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh"})
 IN_PLACE_OPS: Mapping[str, frozenset[str]] = {
