@@ -19,7 +19,7 @@ from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import rewrite_model
-from checkmate.onnxio.storage import count_outside_nbytes, find_arena_rules
+from checkmate.onnxio.storage import count_held_nbytes, find_arena_rules
 from checkmate.problem import Problem
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime import open_session
@@ -50,7 +50,7 @@ def schedule(model: Model, order: str) -> Schedule:
 def find_budget(model: Model, planned: Schedule) -> int:
     problem = Problem(model.graph, unit_costs(model.graph))
     arena = find_arena_peak(problem, planned, find_arena_rules(model, "cpu"))
-    return count_outside_nbytes(model.path, model.dims, "cpu") + arena.reserved_nbytes
+    return count_held_nbytes(model.path, model.dims, "cpu") + arena.reserved_nbytes
 
 
 def feed(model: Model) -> Mapping[str, np.ndarray]:
@@ -117,8 +117,8 @@ def test_inputs_and_initializers_are_taken_off_the_budget(tmp_path: Path) -> Non
         f"{{ c = Constant <value = float[64] {{{weights}}}> () a = Add(x, w) b = Add(a, one)"
         " y = Add(b, c) }",
     )
-    assert count_outside_nbytes(path, {"N": 3}, "cpu") == 3 * 256 + 256 + 256
-    assert count_outside_nbytes(path, {"N": 3}, "cuda") == 3 * 256
+    assert count_held_nbytes(path, {"N": 3}, "cpu") == 3 * 256 + 256 + 256
+    assert count_held_nbytes(path, {"N": 3}, "cuda") == 3 * 256
     with pytest.raises(UsageError, match=r"inputs and weights of model\.onnx take 1,280 B"):
         open_session(path, 1280, "cpu", dims={"N": 3})
 

@@ -81,7 +81,7 @@ def count_budget_nbytes(problem: Problem, schedule: Schedule) -> int:
     """
     if problem.arena is None:
         return simulate(problem, schedule).peak.nbytes
-    outside_nbytes = _count_outside_nbytes(problem.graph, problem.arena)
+    outside_nbytes = count_outside_nbytes(problem.graph, problem.arena)
     return outside_nbytes + find_arena_peak(problem, schedule, problem.arena).reserved_nbytes
 
 
@@ -91,11 +91,11 @@ def is_within(problem: Problem, schedule: Schedule, budget_nbytes: int) -> bool:
         return False
     if problem.arena is None:
         return True
-    limit_nbytes = budget_nbytes - _count_outside_nbytes(problem.graph, problem.arena)
+    limit_nbytes = budget_nbytes - count_outside_nbytes(problem.graph, problem.arena)
     return fits_arena(problem, schedule, problem.arena, limit_nbytes)
 
 
-def _count_outside_nbytes(graph: Graph, rules: ArenaRules) -> int:
+def count_outside_nbytes(graph: Graph, rules: ArenaRules) -> int:
     """Return the bytes of the resident tensors that lie outside of the arena."""
     return graph.resident_nbytes - sum(graph.tensors[tensor].nbytes for tensor in rules.resident)
 

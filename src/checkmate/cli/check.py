@@ -8,6 +8,8 @@ from typing import Literal
 
 import click
 
+from checkmate.arena import is_within
+from checkmate.cli.fencing import read_fences
 from checkmate.cli.options import (
     Percent,
     json_option,
@@ -16,7 +18,7 @@ from checkmate.cli.options import (
 )
 from checkmate.cli.report import echo_note, print_table
 from checkmate.cli.source import Asked, read_source
-from checkmate.cli.trial import Trial, run_both
+from checkmate.cli.trial import Rewriting, Trial, run_both
 from checkmate.errors import MismatchError
 from checkmate.formats.costs_json import digest_costs
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
@@ -66,7 +68,7 @@ def command(
     if run:
         if source.model is None:
             raise MismatchError("a problem cannot run", hint="give the model it was made from")
-        trial = run_both(source.model, steps, provider)
+        trial = run_both(Rewriting(source.model, steps, read_fences(record)), provider)
         _print_trial(trial, record)
         document |= trial.as_document()
         trial.judge(record, tolerance)
@@ -89,7 +91,7 @@ def _certify(problem: Problem, steps: Schedule, record: ScheduleRecord) -> dict[
         )
     if has_costs:
         _check_figures(record, simulation)
-        certify(problem, steps, record.budget_nbytes, record.claim)
+        _check_arena(problem, steps, record)
     verified = "peak and time" if has_costs else "peak of its tensors"
     echo_note(f"certified: {verified}; {format_nbytes(peak_nbytes)} of"
               f" {format_nbytes(record.budget_nbytes)}")  # fmt: skip
@@ -114,6 +116,21 @@ def _check_figures(record: ScheduleRecord, simulation: Simulation) -> None:
         raise MismatchError(
             f"the schedule takes {simulation.time_ns} ns, less than its bound of"
             f" {record.claim.bound_ns} ns"
+        )
+
+
+def _check_arena(problem: Problem, steps: Schedule, record: ScheduleRecord) -> None:
+    if not is_within(problem, steps, record.budget_nbytes):
+        raise MismatchError(
+            "the arena of the schedule does not fit in its budget of"
+            f" {format_nbytes_exactly(record.budget_nbytes)}"
+        )
+    plan = certify(problem, steps, record.budget_nbytes, record.claim)
+    stated = record.peak.fragmentation_nbytes
+    if stated != plan.fragmentation_nbytes:
+        raise MismatchError(
+            f"the schedule states fragmentation_nbytes {stated}, but simulates to"
+            f" {plan.fragmentation_nbytes}"
         )
 
 

@@ -16,6 +16,7 @@ from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import HOISTED_OPS
 from checkmate.onnxio.rewrite import rewrite_model
+from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
@@ -73,12 +74,26 @@ class Trial:
             )
 
 
-def run_both(model: Model, schedule: Schedule, provider: Literal["auto", "cuda", "cpu"]) -> Trial:
-    """Run ``model`` and its rewriting in child processes and return what they did."""
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A model as it is rewritten."""
+
+    model: Model
+    schedule: Schedule
+    fences: Fences
+
+    def render(self, path: Path) -> bytes:
+        """Return the content of the file ``path``."""
+        return render_model(self.model, self.schedule, path, self.fences)
+
+
+def run_both(rewriting: Rewriting, provider: Literal["auto", "cuda", "cpu"]) -> Trial:
+    """Run a model and its rewriting in child processes and return what they did."""
+    model = rewriting.model
     device = probe_device(provider)
     with (
         tempfile.TemporaryDirectory(prefix="checkmate-") as folder,
-        _written(model, schedule, Path(folder)) as rewritten,
+        _written(rewriting, Path(folder)) as rewritten,
     ):
         runner = _Runner(model, rewritten, Path(folder), device.provider)
         original, after = runner.run(threads=0, n_timed_runs=_N_TIMED_RUNS)
@@ -86,7 +101,7 @@ def run_both(model: Model, schedule: Schedule, provider: Literal["auto", "cuda",
         if differences and device.provider == "cpu":
             # Some kernels race: with several threads, not even one graph repeats its numbers.
             differences, is_single = _compare(*runner.run(threads=1, n_timed_runs=0)), True
-    misplaced = _compare_order(model, schedule, after.executed)
+    misplaced = _compare_order(rewriting, after.executed)
     return Trial(original, after, differences, misplaced, is_single_threaded=is_single)
 
 
@@ -123,30 +138,29 @@ def _compare(first: RunResult, second: RunResult) -> tuple[Difference, ...]:
 
 
 @contextmanager
-def _written(model: Model, schedule: Schedule, folder: Path) -> Iterator[Path]:
+def _written(rewriting: Rewriting, folder: Path) -> Iterator[Path]:
     """Write the rewritten model to a file that is gone afterwards.
 
     It lies in ``folder``, or beside the model when that keeps weights in other files.
     """
+    model = rewriting.model
     if not has_external_data(model.proto):
         path = folder / "rewritten.onnx"
-        write_files({path: render_model(model, schedule, path)})
+        write_files({path: rewriting.render(path)})
         yield path
         return
     with tempfile.TemporaryDirectory(prefix=".checkmate-", dir=model.path.parent) as beside:
         path = model.path.parent / f"{Path(beside).name}.onnx"
         try:
-            write_files({path: render_model(model, schedule, path)})
+            write_files({path: rewriting.render(path)})
             yield path
         finally:
             path.unlink(missing_ok=True)
 
 
-def _compare_order(
-    model: Model, schedule: Schedule, executed: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
+def _compare_order(rewriting: Rewriting, executed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return where ``executed`` leaves the schedule; Shape and Size run where they like."""
-    nodes = rewrite_model(model, schedule).graph.node
+    nodes = rewrite_model(rewriting.model, rewriting.schedule, rewriting.fences).graph.node
     hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
     planned = [n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant"]
     ran = [name for name in executed if name not in hoisted]

@@ -25,6 +25,14 @@ def run_baseline(problem: Problem) -> Simulation:
     return simulate(problem, insert_frees(problem.graph, order))
 
 
+def count_baseline_fragmentation_nbytes(problem: Problem) -> int:
+    """Return what the arena adds to the peak of the graph without recompute."""
+    order = [OpId(i) for i in range(len(problem.graph.ops))]
+    schedule = insert_frees(problem.graph, order)
+    peak_nbytes = simulate(problem, schedule).peak.nbytes
+    return max(0, count_budget_nbytes(problem, schedule) - peak_nbytes)
+
+
 def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
     """Return the certified plan of ``strategy``, a name of `STRATEGIES`, within the budget.
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-import onnx.inliner
 
 from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
@@ -29,8 +29,7 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     understood, `UsageError` for a dimension that the model does not have.
     """
     proto = load_proto(path)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+    proto = inline_functions(proto)
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)

@@ -8,6 +8,7 @@ import onnx
 
 from checkmate.errors import InputError
 from checkmate.onnxio.model import TensorType
+from checkmate.onnxio.sanity import check_shape
 
 _SUBBYTE_BITS: dict[int, int] = {
     onnx.TensorProto.INT4: 4,
@@ -18,6 +19,7 @@ _SUBBYTE_BITS: dict[int, int] = {
 
 def count_nbytes(name: str, known: TensorType) -> int:
     """Return the bytes of a tensor; raise `InputError` when its elements have no fixed size."""
+    check_shape(name, known.shape)
     n_elements = math.prod(known.shape)
     if known.elem_type in _SUBBYTE_BITS:
         return (n_elements * _SUBBYTE_BITS[known.elem_type] + 7) // 8

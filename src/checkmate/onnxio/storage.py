@@ -48,9 +48,7 @@ def find_arena_rules(model: Model, provider: Literal["cpu", "cuda"]) -> ArenaRul
     )
 
 
-def count_outside_nbytes(
-    path: Path, dims: Mapping[str, int], provider: Literal["cpu", "cuda"]
-) -> int:
+def count_held_nbytes(path: Path, dims: Mapping[str, int], provider: Literal["cpu", "cuda"]) -> int:
     """Return the bytes that a run of the model in ``path`` needs outside of its arena.
 
     These are the graph inputs, which the caller holds, and on the CPU the initializers, which a

@@ -10,7 +10,7 @@ from typing import Literal
 import onnxruntime
 
 from checkmate.errors import DeviceError, InputError, UsageError
-from checkmate.onnxio.storage import count_outside_nbytes
+from checkmate.onnxio.storage import count_held_nbytes
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.protocol import Settings
 from checkmate.runtime.session import Instruments, make_session, register_arena
@@ -62,7 +62,7 @@ def open_session(
     if not path.is_file():
         raise InputError(f"model {str(path)!r} is not there")
     found = probe_device(provider).provider
-    outside_nbytes = count_outside_nbytes(path, dims or {}, found)
+    outside_nbytes = count_held_nbytes(path, dims or {}, found)
     if outside_nbytes >= budget_nbytes:
         raise UsageError(
             f"inputs and weights of {path.name} take {format_nbytes_exactly(outside_nbytes)}, the"
