@@ -51,3 +51,30 @@ mlp (float[N, 64] x, float[64, 64] w1, float[64, 64] w2, float[64, 1] w3)
 }
 """
 """Forward and backward of a multilayer perceptron; batch N."""
+
+
+def deep_mlp(n_layers: int) -> str:
+    """Return forward and backward of a multilayer perceptron with tanh; batch N.
+
+    Its tensors are many and of one size, so that recomputing saves memory in an arena too.
+    """
+    steps: list[str] = []
+    below = ["x", *(f"a{i}" for i in range(1, n_layers))]
+    for i, read in enumerate(below, start=1):
+        steps += [f"h{i} = MatMul({read}, w{i})", f"a{i} = Tanh(h{i})"]
+    steps.append(f"loss = ReduceSum <keepdims = 0> (a{n_layers})")
+    steps.append(f"shape = Shape(a{n_layers})")
+    steps.append(f"d{n_layers} = ConstantOfShape <value = float[1] {{1.0}}> (shape)")
+    for i in range(n_layers, 0, -1):
+        steps += [f"q{i} = Mul(a{i}, a{i})", f"p{i} = Sub(one, q{i})", f"g{i} = Mul(d{i}, p{i})"]
+        steps += [f"t{i} = Transpose <perm = [1, 0]> ({below[i - 1]})"]
+        steps += [f"dw{i} = MatMul(t{i}, g{i})"]
+        if i > 1:
+            steps += [f"u{i} = Transpose <perm = [1, 0]> (w{i})", f"d{i - 1} = MatMul(g{i}, u{i})"]
+    given = ["float[N, 64] x", *(f"float[64, 64] w{i + 1}" for i in range(n_layers))]
+    made = ["float loss", *(f"float[64, 64] dw{i + 1}" for i in range(n_layers))]
+    body = "\n".join(steps)
+    return f"mlp ({', '.join(given)}) => ({', '.join(made)}) <float one = {{1.0}}> {{ {body} }}"
+
+
+DEEP_MLP = deep_mlp(4)

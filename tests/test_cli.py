@@ -14,7 +14,7 @@ import pytest
 from builders import chain, op, problem
 from checkmate.formats.problem_json import render_problem
 from checkmate.onnxio.read import read_model
-from onnx_models import GRAPHS, TRAINING_MLP, save, save_proto
+from onnx_models import DEEP_MLP, GRAPHS, TRAINING_MLP, save, save_proto
 
 SOURCE = str(GRAPHS.parent / "src")
 VGG = str(GRAPHS / "vgg16-tiny-bN.onnx")
@@ -36,7 +36,7 @@ def checkmate(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def solve_mlp(
     folder: Path, *options: str, costs: str = "flops"
 ) -> subprocess.CompletedProcess[str]:
-    save(folder, TRAINING_MLP)
+    save(folder, DEEP_MLP)
     return checkmate(
         "solve", "model.onnx", "--dim", "N=512", "--costs", costs, *options, cwd=folder
     )
@@ -96,10 +96,10 @@ def test_a_run_of_both_graphs_is_compared(tmp_path: Path) -> None:
 
 
 def test_a_profile_is_solved_elsewhere_and_verified_in_full(tmp_path: Path) -> None:
-    save(tmp_path, TRAINING_MLP)
+    save(tmp_path, DEEP_MLP)
     done = checkmate("profile", "model.onnx", "--dim", "N=512", "-o", "costs.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "costs of 22 ops" in done.stderr
+    assert "costs of 37 ops" in done.stderr
     again = checkmate("profile", "model.onnx", "--dim", "N=512", "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["remembered"] == json.loads(again.stdout)["signatures"]
     solved = checkmate(
@@ -115,7 +115,7 @@ def test_a_profile_is_solved_elsewhere_and_verified_in_full(tmp_path: Path) -> N
 
 
 def test_costs_of_another_size_are_refused(tmp_path: Path) -> None:
-    save(tmp_path, TRAINING_MLP)
+    save(tmp_path, DEEP_MLP)
     checkmate("profile", "model.onnx", "--dim", "N=2", "-o", "costs.json", cwd=tmp_path)
     done = checkmate(
         "solve", "model.onnx", "--dim", "N=4", "--budget", "95%", "--costs", "costs.json",
@@ -273,7 +273,7 @@ def test_a_schedule_that_cannot_run_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_cuda_without_a_gpu_fails_and_says_what_is_missing(tmp_path: Path) -> None:
-    save(tmp_path, TRAINING_MLP)
+    save(tmp_path, DEEP_MLP)
     done = checkmate("profile", "model.onnx", "--dim", "N=2", "--provider", "cuda", cwd=tmp_path)
     if done.returncode == 0:
         pytest.skip("there is a usable GPU here")
@@ -283,7 +283,7 @@ def test_cuda_without_a_gpu_fails_and_says_what_is_missing(tmp_path: Path) -> No
 
 
 def test_auto_without_a_gpu_says_so_in_one_line_and_marks_the_costs(tmp_path: Path) -> None:
-    save(tmp_path, TRAINING_MLP)
+    save(tmp_path, DEEP_MLP)
     done = checkmate(
         "solve", "model.onnx", "--dim", "N=512", "--budget", "95%", "-o", "s.json", cwd=tmp_path
     )

@@ -9,12 +9,12 @@ import onnx
 import pytest
 
 from checkmate.onnxio.fence_maker import PREFIX
-from onnx_models import TRAINING_MLP, save
+from onnx_models import DEEP_MLP, save
 from test_cli import checkmate
 
 SOLVE = ("solve", "model.onnx", "--costs", "flops", "--budget", "95%", "-o", "s.json", "--onnx",
          "m.onnx")  # fmt: skip
-WIDE = TRAINING_MLP.replace("float[N, 64] x", "float[512, 64] x")
+WIDE = DEEP_MLP.replace("float[N, 64] x", "float[512, 64] x")
 
 
 def count_fences(path: Path) -> int:

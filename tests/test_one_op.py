@@ -172,6 +172,16 @@ def test_the_workspace_of_where_is_two_copies_of_its_result(tmp_path: Path, work
     assert measure_op(node, around, worker, QUICK).workspace_nbytes == 2 * 4096 * 4
 
 
+def test_the_result_of_sum_takes_the_place_of_what_it_let_go(
+    tmp_path: Path, worker: Worker
+) -> None:
+    names = [f"x{i}" for i in range(5)]
+    given = ", ".join(f"float[4096] {name}" for name in names)
+    node, around = look(tmp_path, f"({given}) => (float[4096] y) {{ y = Sum({', '.join(names)}) }}")
+    # Two partial sums at a time, the last of them beside the result.
+    assert measure_op(node, around, worker, QUICK).workspace_nbytes == 4096 * 4
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.errors import InternalError
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
@@ -49,6 +50,8 @@ class Plan:
     peak: Peak
     time_ns: int
     claim: Claim
+    fragmentation_nbytes: int = 0
+    """What the arena takes beyond the peak; zero where bytes alone count."""
 
     @property
     def gap(self) -> float:
@@ -60,8 +63,9 @@ class Plan:
 def certify(problem: Problem, schedule: Schedule, budget_nbytes: int, claim: Claim) -> Plan:
     """Return the plan that ``schedule`` is, after running it in the simulator.
 
-    Raises `InternalError` when its peak is above ``budget_nbytes`` or its time is below the bound
-    that was claimed, and `ScheduleError` when it cannot run at all.
+    Raises `InternalError` when its peak is above ``budget_nbytes``, in bytes or in the arena of
+    ``problem``, or its time is below the bound that was claimed, and `ScheduleError` when it
+    cannot run at all.
     """
     simulation = simulate(problem, schedule)
     if simulation.peak.nbytes > budget_nbytes:
@@ -74,4 +78,12 @@ def certify(problem: Problem, schedule: Schedule, budget_nbytes: int, claim: Cla
             f"{claim.strategy} claims that no schedule takes less than {claim.bound_ns} ns,"
             f" but its own takes {simulation.time_ns} ns"
         )
-    return Plan(schedule, budget_nbytes, simulation.peak, simulation.time_ns, claim)
+    if not is_within(problem, schedule, budget_nbytes):
+        raise InternalError(
+            f"{claim.strategy} returned a schedule whose arena does not fit in {budget_nbytes} B"
+        )
+    taken_nbytes = min(budget_nbytes, count_budget_nbytes(problem, schedule))
+    fragmentation_nbytes = max(0, taken_nbytes - simulation.peak.nbytes)
+    return Plan(
+        schedule, budget_nbytes, simulation.peak, simulation.time_ns, claim, fragmentation_nbytes
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from checkmate.arena import count_outside_nbytes
 from checkmate.cli.source import Source
 from checkmate.formats.costs_json import digest_costs
 from checkmate.formats.schedule_json import (
@@ -12,6 +13,7 @@ from checkmate.formats.schedule_json import (
 )
 from checkmate.onnxio.windows import Fences
 from checkmate.plan import Plan
+from checkmate.problem import Problem
 from checkmate.runtime.advice import ADVICE
 from checkmate.simulate import Simulation
 
@@ -33,11 +35,19 @@ def make_record(source: Source, plan: Plan, baseline: Simulation, fences: Fences
             peak.resident_nbytes,
             peak.live_nbytes,
             peak.workspace_nbytes,
-            0,
+            plan.fragmentation_nbytes,
         ),
         time_ns=plan.time_ns,
         baseline_time_ns=baseline.time_ns,
         claim=plan.claim,
-        runtime={**ADVICE, "fences": fences},
+        runtime={**ADVICE, **_advise_limit(source.problem, plan), "fences": fences},
         instructions=name_instructions(graph, plan.schedule),
     )
+
+
+def _advise_limit(problem: Problem, plan: Plan) -> dict[str, str]:
+    """Return the limit of the arena: what the budget leaves of it to what lies outside."""
+    if problem.arena is None:
+        return {}
+    outside_nbytes = count_outside_nbytes(problem.graph, problem.arena)
+    return {"arena_limit_nbytes": str(plan.budget_nbytes - outside_nbytes)}

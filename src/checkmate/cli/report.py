@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from checkmate.engine.solve import count_baseline_fragmentation_nbytes
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
 from checkmate.schedule import count_recomputes
@@ -45,6 +46,7 @@ def print_plan(
     rows = [
         ("peak", format_nbytes(baseline.peak.nbytes), format_nbytes(plan.peak.nbytes), share),
         *_describe_peak(baseline.peak, plan.peak),
+        *_describe_arena(problem, plan, baseline),
         (
             "time",
             format_ns(baseline.time_ns),
@@ -66,6 +68,22 @@ def print_plan(
     echo_note(f"costs: {' '.join(filter(None, (origin.source, origin.provider, origin.device)))}")
     for path in written.values():
         echo_note(f"wrote {path}")
+
+
+def _describe_arena(
+    problem: Problem, plan: Plan, baseline: Simulation
+) -> list[tuple[str, str, str, str]]:
+    """Return what the arena adds, and what it takes then."""
+    if problem.arena is None:
+        return []
+    before = count_baseline_fragmentation_nbytes(problem)
+    after = plan.fragmentation_nbytes
+    totals = baseline.peak.nbytes + before, plan.peak.nbytes + after
+    share = f"{100 * totals[1] / max(totals[0], 1):.1f} %"
+    return [
+        ("fragmentation", format_nbytes(before), format_nbytes(after), ""),
+        ("peak in the arena", format_nbytes(totals[0]), format_nbytes(totals[1]), share),
+    ]
 
 
 def _describe_peak(before: Peak, after: Peak) -> list[tuple[str, str, str, str]]:

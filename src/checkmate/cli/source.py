@@ -16,6 +16,7 @@ from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.storage import find_arena_rules
 from checkmate.problem import Problem
 from checkmate.profiler.flops import estimate_costs
 
@@ -67,7 +68,9 @@ def read_source(path: Path, asked: Asked) -> Source:
     model = read_model(path, asked.dims, asked.loss)
     sha256 = digest_model(model)
     costs = find_costs(model, sha256, asked)
-    return Source(Problem(model.graph, costs), sha256, model, asked.dims)
+    # Costs that were not measured are of no provider.
+    rules = find_arena_rules(model, "cuda" if costs.origin.provider == "cuda" else "cpu")
+    return Source(Problem(model.graph, costs, rules), sha256, model, asked.dims)
 
 
 def _read_problem_source(path: Path, asked: Asked) -> Source:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from checkmate.arena import count_budget_nbytes
+from checkmate.engine.tighten import Draft, halve_time, tighten
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
-from checkmate.folding import fold_views
+from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
 from checkmate.liveness import insert_frees, remove_unread
@@ -26,21 +28,38 @@ def run_baseline(problem: Problem) -> Simulation:
     return simulate(problem, insert_frees(problem.graph, order))
 
 
+def count_baseline_fragmentation_nbytes(problem: Problem) -> int:
+    """Return what the arena adds to the peak of the graph without recompute."""
+    order = [OpId(i) for i in range(len(problem.graph.ops))]
+    schedule = insert_frees(problem.graph, order)
+    peak_nbytes = simulate(problem, schedule).peak.nbytes
+    return max(0, count_budget_nbytes(problem, schedule) - peak_nbytes)
+
+
 def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
     """Return the certified plan of ``strategy``, a name of `STRATEGIES`, within the budget.
 
-    Raises `InfeasibleError` when it is proved that nothing fits, `NotFoundError` when nothing was
-    found; both say the smallest budget that is known to work.
+    In its arena, when ``problem`` has one. Raises `InfeasibleError` when it is proved that nothing
+    fits, `NotFoundError` when nothing was found; both say the smallest budget that is known to
+    work.
     """
     folding = fold_views(problem)
+
+    def find(live_nbytes: int, limits: Limits) -> Draft:
+        finding = STRATEGIES[strategy](folding.folded, live_nbytes, limits)
+        order = remove_unread(folding.folded.graph, finding.order)
+        schedule = insert_frees(problem.graph, folding.unfold(order))
+        time_ns = simulate(problem, schedule).time_ns
+        return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
+
+    is_arena = problem.arena is not None
     try:
-        finding = STRATEGIES[strategy](folding.folded, budget_nbytes, limits)
+        draft = find(budget_nbytes, halve_time(limits) if is_arena else limits)
     except (InfeasibleError, NotFoundError) as error:
-        raise _add_smallest_budget(error, folding.folded, budget_nbytes) from error
-    order = remove_unread(folding.folded.graph, finding.order)
-    schedule = insert_frees(problem.graph, folding.unfold(order))
-    claim = _raise_bound(finding.claim, folding.view_ns, simulate(problem, schedule).time_ns)
-    return certify(problem, schedule, budget_nbytes, claim)
+        raise _add_smallest_budget(error, folding, budget_nbytes) from error
+    if is_arena:
+        draft = tighten(problem, budget_nbytes, halve_time(limits), draft, find)
+    return certify(problem, draft.schedule, budget_nbytes, draft.claim)
 
 
 def _raise_bound(claim: Claim, view_ns: int, time_ns: int) -> Claim:
@@ -56,12 +75,15 @@ def _raise_bound(claim: Claim, view_ns: int, time_ns: int) -> Claim:
 
 
 def _add_smallest_budget(
-    error: CheckmateError, problem: Problem, budget_nbytes: int
+    error: CheckmateError, folding: Folding, budget_nbytes: int
 ) -> CheckmateError:
     """Return ``error`` with the smallest budget known to work and the op that binds there."""
+    problem = folding.original
     is_large = len(problem.graph.ops) > _LARGE_N_OPS
-    nbytes, order = find_smallest_budget(problem, 1 if is_large else GREEDY_EFFORT)
-    peak = simulate(problem, insert_frees(problem.graph, order)).peak
+    _, order = find_smallest_budget(folding.folded, 1 if is_large else GREEDY_EFFORT)
+    schedule = insert_frees(problem.graph, folding.unfold(order))
+    peak = simulate(problem, schedule).peak
+    nbytes = max(peak.nbytes, count_budget_nbytes(problem, schedule))
     where = "" if peak.op is None else f", where op {problem.graph.ops[peak.op].name!r} binds"
     known = f"the smallest budget known to work is {format_nbytes_exactly(nbytes)}{where}"
     if nbytes <= budget_nbytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
-from checkmate.errors import GraphError, InputError
+from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.effects import find_pin
@@ -18,15 +17,9 @@ from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
-from checkmate.onnxio.sanity import check_shape
 from checkmate.onnxio.shapes import infer_types
+from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.views import find_source
-
-_SUBBYTE_BITS: dict[int, int] = {
-    onnx.TensorProto.INT4: 4,
-    onnx.TensorProto.UINT4: 4,
-    onnx.TensorProto.FLOAT4E2M1: 4,
-}
 
 
 def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
@@ -112,29 +105,14 @@ def _make_tensors(
     weights = [tensor.name for tensor in graph.initializer] + constants
     resident = [item.name for item in graph.input] + [name for name in weights if name in used]
     tensors = [
-        Tensor(name, _count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)
+        Tensor(name, count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)
     ]
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
     for position, wiring in enumerate(ops):
         source = find_source(wiring.node, outputs)
         for name in wiring.makes:
             ids[name] = TensorId(len(tensors))
-            nbytes = _count_nbytes(name, types[name]) if source is None else 0
+            nbytes = count_nbytes(name, types[name]) if source is None else 0
             source_id = None if source is None else ids[source]
             tensors.append(Tensor(name, nbytes, OpId(position), source_id))
     return tuple(tensors)
-
-
-def _count_nbytes(name: str, known: TensorType) -> int:
-    """Return the bytes of a tensor; raise `InputError` when its elements have no fixed size."""
-    check_shape(name, known.shape)
-    n_elements = math.prod(known.shape)
-    if known.elem_type in _SUBBYTE_BITS:
-        return (n_elements * _SUBBYTE_BITS[known.elem_type] + 7) // 8
-    try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(known.elem_type)
-    except KeyError:
-        raise InputError(f"tensor {name!r} has unknown element type {known.elem_type}") from None
-    if dtype.hasobject:
-        raise InputError(f"tensor {name!r} holds strings; only numbers are planned")
-    return n_elements * dtype.itemsize

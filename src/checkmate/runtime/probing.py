@@ -8,6 +8,7 @@ import onnxruntime
 
 from checkmate.runtime.probe_model import PROBE_MODEL
 from checkmate.runtime.protocol import ProbeTask, Reply
+from checkmate.runtime.session import preload_cuda
 
 _CUDA = "CUDAExecutionProvider"
 
@@ -29,8 +30,7 @@ def probe(task: ProbeTask) -> Reply:
 
 def _gets_cuda() -> bool:
     """Return whether a session runs on CUDA; creation falls back to the CPU without an error."""
-    if hasattr(onnxruntime, "preload_dlls"):
-        onnxruntime.preload_dlls()
+    preload_cuda()
     session = onnxruntime.InferenceSession(PROBE_MODEL, providers=[_CUDA])
     return _CUDA in session.get_providers()
 

@@ -221,6 +221,10 @@ class Binding:
         """Run once; returns when the device is done."""
         self._session.run_with_iobinding(self._binding)
 
+    def count_outputs_nbytes(self) -> int:
+        """Return the bytes of the outputs of the last run."""
+        return sum(value.tensor_size_in_bytes() for value in self._binding.get_outputs())
+
     def take_outputs(self) -> dict[str, np.ndarray]:
         """Return copies of the outputs of the last run, and let go of them."""
         values = self._binding.get_outputs()

@@ -13,6 +13,7 @@ from checkmate.runtime.protocol import Settings
 
 _CUDA = "CUDAExecutionProvider"
 _CPU = "CPUExecutionProvider"
+_NEXT_POWER_OF_TWO = 0
 _SAME_AS_REQUESTED = 1
 
 
@@ -89,8 +90,16 @@ def make_session(
     model: str, settings: Settings, instruments: Instruments
 ) -> onnxruntime.InferenceSession:
     """Return a session on the file ``model``."""
+    if settings.provider == "cuda":
+        preload_cuda()
     options = make_options(settings, instruments)
     return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
+
+
+def preload_cuda() -> None:
+    """Load the CUDA libraries that pip installed, which the loader does not find by itself."""
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
 
 
 def choose_clock(settings: Settings) -> Callable[[], int]:
@@ -107,16 +116,27 @@ def register_arena(settings: Settings) -> None:
     """Make sessions that share allocators use one CPU arena, of at most the limit.
 
     The CPU provider takes no memory limit of its own. On CUDA, `make_providers` sets it.
+    Sessions that were made before keep the arena that they have.
     """
     memory = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
-    arena = onnxruntime.OrtArenaCfg(
-        {
-            "max_mem": settings.arena_limit_nbytes or 0,
-            "arena_extend_strategy": _SAME_AS_REQUESTED,
-            "initial_chunk_size_bytes": -1,
-            "max_dead_bytes_per_chunk": -1,
-        }
-    )
-    onnxruntime.create_and_register_allocator(memory, arena)
+    config = make_arena_config(settings.arena_limit_nbytes or 0)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(config))
+
+
+def make_arena_config(limit_nbytes: int) -> dict[str, int]:
+    """Return the CPU arena that holds most in ``limit_nbytes``; 0: without a limit.
+
+    One region as large as the limit, so that all that is free can merge; its pages are touched
+    only when they are used. Each chunk is split to the size of its request. With less than a
+    chunk's least size, 256, as the most dead bytes, onnxruntime makes chunks of no bytes, and dies.
+    """
+    # The size of the first region is a C int; below zero, the limit is taken for it.
+    first = limit_nbytes if limit_nbytes < 2**31 else -2
+    return {
+        "max_mem": limit_nbytes,
+        "arena_extend_strategy": _NEXT_POWER_OF_TWO if limit_nbytes else _SAME_AS_REQUESTED,
+        "initial_chunk_size_bytes": first if limit_nbytes else -1,
+        "max_dead_bytes_per_chunk": 256,
+    }

@@ -183,7 +183,12 @@ def _explain_shortage(message: str) -> str:
         return f"out of memory: {message}"
     node = re.search(r"Name:'([^']*)'", message)
     who = f"op {node[1]!r} asks" if node else "onnxruntime asks"
-    return f"out of memory: {who} for {int(found[2]):,} B where {int(found[1]):,} B are left"
+    left_nbytes = int(found[1])
+    # An arena of one region cannot grow, whatever lies free in it.
+    where = (
+        f"where {left_nbytes:,} B are left" if left_nbytes else "more than the arena has together"
+    )
+    return f"out of memory: {who} for {int(found[2]):,} B, {where}"
 
 
 def _first_line(text: str) -> str:

@@ -1,0 +1,138 @@
+"""A schedule whose arena fits the budget, from searches that count bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from checkmate.arena import count_budget_nbytes, is_within
+from checkmate.errors import InfeasibleError, NotFoundError
+from checkmate.plan import Claim
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
+from checkmate.search.finding import Limits
+from checkmate.units import format_nbytes_exactly
+
+N_ATTEMPTS = 8
+"""Searches, each with another budget of bytes."""
+_FINENESS = 256
+"""Budgets of bytes closer than one of so many parts of the budget are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A schedule of a search, not yet certified."""
+
+    schedule: Schedule
+    time_ns: int
+    claim: Claim
+
+
+Find = Callable[[int, Limits], Draft]
+"""A search within a budget of bytes."""
+
+
+def tighten(
+    problem: Problem, budget_nbytes: int, limits: Limits, first: Draft, find: Find
+) -> Draft:
+    """Return the fastest draft found whose arena fits in ``budget_nbytes``.
+
+    ``first`` was found with all of the budget in bytes. When its arena does not fit, the next
+    search gets less by what was too much; from then on, budgets halve the way between one that did
+    not fit and one that did, or within which nothing was found. What fits in the arena fits in
+    bytes too, so the bound of the first holds for all. Raises `NotFoundError` when no arena fits.
+    """
+    attempts = _Attempts(problem, budget_nbytes, limits, first)
+    while (live_nbytes := attempts.choose_next()) is not None:
+        try:
+            draft = find(live_nbytes, attempts.share_time())
+        except (InfeasibleError, NotFoundError):
+            attempts.add_failure(live_nbytes)
+        else:
+            attempts.add(live_nbytes, draft)
+    return attempts.take_best()
+
+
+def halve_time(limits: Limits) -> Limits:
+    """Return ``limits`` with half of the time."""
+    return limits if limits.time_s is None else replace(limits, time_s=limits.time_s / 2)
+
+
+class _Attempts:
+    """What was tried; budgets of bytes above ``high`` are too much, below ``low`` too little."""
+
+    def __init__(self, problem: Problem, budget_nbytes: int, limits: Limits, first: Draft) -> None:
+        self._problem, self._budget_nbytes, self._limits = problem, budget_nbytes, limits
+        self._deadline = None if limits.time_s is None else time.monotonic() + limits.time_s
+        self._claim = first.claim
+        self._best: Draft | None = None
+        self._n_attempts = 0
+        self._low: int | None = None
+        self._high = budget_nbytes
+        self._excess_nbytes = 0
+        self._smallest_nbytes: int | None = None
+        self.add(budget_nbytes, first)
+
+    def share_time(self) -> Limits:
+        """Return the limits of the next search: half of the time that is left."""
+        if self._deadline is None:
+            return self._limits
+        left_s = max(0.0, self._deadline - time.monotonic())
+        return halve_time(replace(self._limits, time_s=left_s))
+
+    def add(self, live_nbytes: int, draft: Draft) -> None:
+        """Note what a search returned."""
+        self._n_attempts += 1
+        if is_within(self._problem, draft.schedule, self._budget_nbytes):
+            self._low = live_nbytes
+            if self._best is None or draft.time_ns < self._best.time_ns:
+                self._best = draft
+            return
+        needed_nbytes = count_budget_nbytes(self._problem, draft.schedule)
+        self._high = live_nbytes
+        self._excess_nbytes = max(needed_nbytes - self._budget_nbytes, self._step_nbytes)
+        self._smallest_nbytes = min(needed_nbytes, self._smallest_nbytes or needed_nbytes)
+
+    def add_failure(self, live_nbytes: int) -> None:
+        """Note that a search found nothing."""
+        self._n_attempts += 1
+        self._low = live_nbytes
+
+    def choose_next(self) -> int | None:
+        """Return the next budget of bytes to try; None: no more."""
+        is_good = self._best is not None and self._is_close(self._best)
+        if is_good or self._n_attempts >= N_ATTEMPTS or self._low == self._budget_nbytes:
+            return None
+        if self._low is None:
+            return max(0, self._high - self._excess_nbytes)
+        if self._high - self._low <= self._step_nbytes:
+            return None
+        return (self._low + self._high) // 2
+
+    def take_best(self) -> Draft:
+        """Return the fastest draft that fits, with what the first search proved."""
+        if self._best is None:
+            known = self._smallest_nbytes or self._budget_nbytes
+            raise NotFoundError(
+                "no schedule was found whose arena fits in"
+                f" {format_nbytes_exactly(self._budget_nbytes)}",
+                hint="the smallest budget known to work, with what onnxruntime's arena adds to the"
+                f" live bytes, is {format_nbytes_exactly(known)}",
+            )
+        bound_ns = min(self._claim.bound_ns, self._best.time_ns)
+        claim = replace(self._claim, strategy=self._best.claim.strategy, bound_ns=bound_ns)
+        if self._best.time_ns == bound_ns:
+            claim = replace(claim, termination="optimal")
+        elif claim != self._best.claim:
+            is_close = self._is_close(self._best)
+            claim = replace(claim, termination="gap" if is_close else "limit")
+        return replace(self._best, claim=claim)
+
+    @property
+    def _step_nbytes(self) -> int:
+        return self._budget_nbytes // _FINENESS
+
+    def _is_close(self, draft: Draft) -> bool:
+        """Return whether ``draft`` is as good as asked for, by the bound of the first search."""
+        return draft.time_ns <= self._claim.bound_ns * (1 + self._limits.gap)
