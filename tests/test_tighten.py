@@ -43,7 +43,7 @@ def claim(bound_ns: int = 4, strategy: str = "test") -> Claim:
 
 def read_mlp(folder: Path) -> Problem:
     path = save(folder, DEEP_MLP)
-    return read_source(path, Asked({"N": 100}, costs="flops")).problem
+    return read_source(path, Asked({"N": 100}, costs="flops", arena=True)).problem
 
 
 def test_a_schedule_whose_arena_exceeds_the_budget_is_no_plan() -> None:

@@ -57,7 +57,9 @@ def command(
     record = read_schedule(schedule)
     if run and is_document(model):
         raise UsageError("a problem file cannot run", hint="give the model that it was made from")
-    source = _read_source(model, record, Asked(record.dims, loss, costs or "flops", provider))
+    has_arena = "arena_limit_nbytes" in record.runtime
+    asked = Asked(record.dims, loss, costs or "flops", provider, has_arena)
+    source = _read_source(model, record, asked)
     steps = resolve_instructions(record, source.problem.graph)
     document = certify_record(source.problem, steps, record, is_sure=costs is not None)
     if run and source.model is not None:

@@ -74,6 +74,7 @@ class _Files:
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
 @fences_option
+@click.option("--arena", is_flag=True, help="Fit what onnxruntime's arena adds too.")
 @json_option
 def command(
     model: Path,
@@ -89,6 +90,7 @@ def command(
     node_limit: int | None,
     gap: float,
     fences: Fences,
+    arena: bool,
     as_json: bool,
 ) -> None:
     """Find the cheapest schedule of MODEL that fits a memory budget.
@@ -98,7 +100,7 @@ def command(
     """
     started = time.monotonic()
     files = _choose_files(_Files(model, output, onnx_path), costs)
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
+    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)

@@ -50,6 +50,8 @@ class Asked:
     loss: str | None = None
     costs: str = "auto"
     provider: Literal["auto", "cuda", "cpu"] = "auto"
+    arena: bool = False
+    """Also fit what onnxruntime's arena adds to the bytes asked of it."""
 
 
 def is_document(path: Path) -> bool:
@@ -69,7 +71,8 @@ def read_source(path: Path, asked: Asked) -> Source:
     sha256 = digest_model(model)
     costs = find_costs(model, sha256, asked)
     # Costs that were not measured are of no provider.
-    rules = find_arena_rules(model, "cuda" if costs.origin.provider == "cuda" else "cpu")
+    provider: Literal["cuda", "cpu"] = "cuda" if costs.origin.provider == "cuda" else "cpu"
+    rules = find_arena_rules(model, provider) if asked.arena else None
     return Source(Problem(model.graph, costs, rules), sha256, model, asked.dims)
 
 
