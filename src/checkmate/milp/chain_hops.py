@@ -1,0 +1,71 @@
+"""Which recomputes have a column of their own: those near the op that they serve.
+
+A recompute within ``depth`` steps of the last op of its stage is *near*; others are *deep* and
+appear only where they bring a tensor back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkmate.graph import OpId, find_readers
+from checkmate.milp.chain import Chain, find_reachable
+from checkmate.milp.model import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """The near recomputes of each stage, and all that are possible."""
+
+    near: tuple[tuple[OpId, ...], ...]
+    """Per stage, ascending; every op that may run again is near in some stage."""
+    deep: BoolArray
+    """Per stage and op: it may run in the stage but is not near."""
+
+
+def find_hops(chain: Chain, depth: int | None) -> Hops:
+    """Return the recomputes within ``depth`` steps; None: all that are possible."""
+    reachable = find_reachable(chain)
+    near = [_find_within(chain, s, depth) for s in range(len(chain.stages))]
+    for k, s in _find_nearest(chain).items():
+        near[s].add(k)
+    deep = reachable.copy()
+    for s, ops in enumerate(near):
+        deep[s, list(ops)] = False
+    return Hops(tuple(tuple(sorted(ops)) for ops in near), deep)
+
+
+def _find_within(chain: Chain, s: int, depth: int | None) -> set[OpId]:
+    """Return the ops within ``depth`` steps, and those that stage ``s`` is the first to need."""
+    stage = chain.stages[s]
+    found = {OpId(k) for k in range(stage.window, stage.last)}
+    seen: set[OpId] = set()
+    front = chain.find_parents(chain.find_last_reads(s))
+    while front and depth != 0:
+        seen.update(front)
+        above = chain.find_parents(e for k in front for e in chain.graph.ops[k].inputs)
+        front = [k for k in above if k not in seen]
+        depth = None if depth is None else depth - 1
+    return found | seen
+
+
+def _find_nearest(chain: Chain) -> dict[OpId, int]:
+    """Return, per op that may run again, the stage whose last op is the fewest steps away."""
+    readers = find_readers(chain.graph)
+    nearest: dict[OpId, tuple[int, int]] = {}
+    by_last = {stage.last: s for s, stage in enumerate(chain.stages)}
+    end = len(chain.stages) - 1
+    for i in reversed(range(len(chain.graph.ops))):
+        op = chain.graph.ops[i]
+        if not chain.is_forward[i] or not op.recomputable:
+            continue
+        ways = [(1, end) for e in op.outputs if e in chain.graph.outputs]
+        for reader in (reader for e in op.outputs for reader in readers[e]):
+            if reader in nearest:
+                steps, s = nearest[reader]
+                ways.append((steps + 1, s))
+            elif not chain.is_forward[reader]:
+                ways.append((1, by_last[reader]))
+        if ways:
+            nearest[OpId(i)] = min(ways)
+    return {k: s for k, (_, s) in nearest.items()}
