@@ -1,11 +1,11 @@
 """The best chain-of-stages schedule by trying them all; shares no code with any search.
 
-The class, once more and in other words: the ops before the first backward one run in file order,
-once. Then the *fixed* ops run, once, in file order: backward ops, and others that may run only
-once, make a graph output, make nothing that is read, or depend on a fixed op. All other ops are
-*free*. Just before a fixed op that reads a forward tensor (made by a forward or free op), and
-before the end, ops run that it descends from through forward and free ops that may run again:
-forward ops first, in file order, then free ops, by the fixed op that is the first to need them.
+The class, once more and in other words: first runs are in file order. After the first backward op,
+an op is *fixed* when it is a backward op, may run only once, makes a graph output, makes nothing
+that is read, or reads what a fixed op makes. Fixed ops run once. Other ops that may run again do so
+only after the first backward op's predecessors have all run, just before the first run of an op
+that descends from them through ops that are not fixed and may run again, or so before the end,
+when a graph output does; in one such place ops run in file order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from checkmate.graph import Op, OpId
 from checkmate.problem import Problem
 
 State = tuple[int, int, int]
-"""The next fixed op, the last op that ran before it in its window (-1: none), live tensors."""
+"""The next first run, the last op that ran again before it (-1: none), live tensors."""
 
 
 @dataclass(frozen=True)
@@ -55,39 +55,34 @@ class ChainMachine:
         return Op("end", self.problem.graph.outputs, ())
 
     @cached_property
-    def steps(self) -> list[int]:
-        """The forward pass, the fixed ops and the end."""
-        return [*range(self.n_forward), *self.fixed, len(self.problem.graph.ops)]
-
-    @cached_property
     def windows(self) -> list[list[int]]:
-        """Per step: what may run before it, in the order in which it may."""
-        rank = {k: (0, k) for k in range(self.n_forward)}
+        """Per op, and the end: what may run again before its first run, in file order."""
         windows: list[list[int]] = [[] for _ in range(self.n_forward)]
-        for at in range(self.n_forward, len(self.steps)):
+        for k in range(self.n_forward, self.n_ops + 1):
             found: set[int] = set()
-            pending = [self.steps[at]]
+            pending = [k]
             while pending:
                 for maker in self.makers_of(pending.pop()) - found - set(self.fixed):
                     if self.op(maker).recomputable:
                         found.add(maker)
                         pending.append(maker)
-            for k in found:
-                rank.setdefault(k, (at, k))
-            windows.append(sorted(found, key=rank.__getitem__))
+            windows.append(sorted(found))
         return windows
+
+    @property
+    def n_ops(self) -> int:
+        return len(self.problem.graph.ops)
 
     def find_moves(self, state: State) -> Iterator[tuple[int, int | None, State]]:
         at, last, live = state
         for e in range(live.bit_length()):
             if live >> e & 1:
                 yield 0, None, (at, last, live & ~(1 << e))
-        for place, k in enumerate(self.windows[at]):
-            if place > last and self.can_run(k, live):
-                yield self.problem.costs.time_ns[k], k, (at, place, live | self.outputs[k])
-        k = self.steps[at]
-        if at < len(self.steps) - 1 and self.can_run(k, live):
-            yield self.problem.costs.time_ns[k], k, (at + 1, -1, live | self.outputs[k])
+        for k in self.windows[at]:
+            if k > last and self.can_run(k, live):
+                yield self.problem.costs.time_ns[k], k, (at, k, live | self.outputs[k])
+        if at < self.n_ops and self.can_run(at, live):
+            yield self.problem.costs.time_ns[at], at, (at + 1, -1, live | self.outputs[at])
 
     def can_run(self, k: int, live: int) -> bool:
         if self.inputs[k] & ~live or self.outputs[k] & live:
@@ -95,7 +90,7 @@ class ChainMachine:
         return self.nbytes_of(live | self.outputs[k]) <= self.room_nbytes - self.workspace[k]
 
     def is_end(self, state: State) -> bool:
-        return state[0] == len(self.steps) - 1 and not self.kept & ~state[2]
+        return state[0] == self.n_ops and not self.kept & ~state[2]
 
     @cached_property
     def workspace(self) -> tuple[int, ...]:

@@ -81,6 +81,26 @@ def random_deep(rng: random.Random) -> Problem:
     return problem(*specs, outputs=gradient, resident={"x": 1})
 
 
+def random_gaps(rng: random.Random) -> Problem:
+    """Return a random problem in which most gradients read the last of a few forward tensors."""
+    n_forward = rng.choice((4, 5, 6))
+    specs: list[OpSpec] = []
+    for i in range(n_forward):
+        near = [spec.name for spec in specs[-2:]]
+        reads = rng.sample(near, k=min(len(near), rng.choice((1, 1, 2))))
+        specs.append(
+            op(f"f{i}", " ".join(reads or ["x"]), nbytes=rng.randint(1, 6),
+               time_ns=rng.randint(1, 9), workspace_nbytes=rng.choice((0, 0, 4)))
+        )  # fmt: skip
+    gradient = ""
+    for i in range(rng.choice((3, 4, 5))):
+        saved = rng.choice((n_forward - 1, n_forward - 1, n_forward - 2, rng.randrange(n_forward)))
+        is_read = rng.random() < 0.8 or not gradient
+        specs.append(_make_gradient(rng, f"b{i}", gradient, f"f{saved}" if is_read else ""))
+        gradient = f"b{i}"
+    return problem(*specs, outputs=gradient, resident={"x": 1})
+
+
 def _make_gradient(rng: random.Random, name: str, above: str, saved: str) -> OpSpec:
     return op(name, f"{above} {saved}", nbytes=rng.randint(1, 6), time_ns=1,
               workspace_nbytes=rng.choice((0, 0, 3)), backward=True)  # fmt: skip
@@ -108,7 +128,12 @@ def draw_chain(seed: int) -> tuple[Problem, int]:
         lambda: random_chain(rng, rng.choice((3, 3, 3, 4))),
         lambda: random_deep(rng),
     )
-    small = fold_views(shapes[seed % 3]()).folded
+    return draw_budget(rng, shapes[seed % 3]())
+
+
+def draw_budget(rng: random.Random, drawn: Problem) -> tuple[Problem, int]:
+    """Return ``drawn`` without views, and a budget that may be too small for it."""
+    small = fold_views(drawn).folded
     least_nbytes, _ = smallest_conceivable_nbytes(small)
     in_order = insert_frees(small.graph, range(len(small.graph.ops)))  # type: ignore[arg-type]
     most_nbytes = simulate(small, in_order).peak.nbytes - 1

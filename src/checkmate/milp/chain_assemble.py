@@ -43,8 +43,6 @@ def assemble(
     is_integer = np.zeros(n_cols, dtype=np.bool_)
     is_integer[list(frame.columns.run.values())] = True
     is_integer[[column for _, column in frame.columns.spans]] = True
-    for (s, k), column in frame.columns.run.items():
-        lower[column] = float(_is_first(frame, s, k))
     program = Program(
         cost=_find_cost(frame, n_cols) / clock.unit_ns,
         offset=frame.problem.costs.total_ns / clock.unit_ns,
@@ -63,15 +61,9 @@ def assemble(
 def _find_cost(frame: Frame, n_cols: int) -> FloatArray:
     time_ns = frame.problem.costs.time_ns
     cost = np.zeros(n_cols)
-    for (s, k), column in frame.columns.run.items():
-        cost[column] = 0 if _is_first(frame, s, k) else time_ns[k]
+    for (_, k), column in frame.columns.run.items():
+        cost[column] = time_ns[k]
     for k, returns in frame.columns.returns.items():
         for one in returns:
             cost[one.column] = time_ns[k]
     return cost
-
-
-def _is_first(frame: Frame, s: int, k: int) -> bool:
-    """Return whether op ``k`` runs in stage ``s`` for the first time, in every schedule."""
-    stage = frame.chain.stages[s]
-    return stage.window <= k < stage.last

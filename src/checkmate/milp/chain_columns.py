@@ -75,9 +75,7 @@ def make_columns(chain: Chain, hops: Hops) -> Columns:
         span.source for span, _ in spans if span.source is not None and not span.source.is_near
     ]
     returns = _group(deep_sources, hops.deep, numbers)
-    again = {
-        k: numbers.take() for k in dict.fromkeys(sorted(k for _, k in run)) if k < chain.n_forward
-    }
+    again = {k: numbers.take() for k in dict.fromkeys(sorted(k for _, k in run))}
     return Columns(run, tuple(spans), state, returns, again, numbers.count)
 
 
@@ -101,11 +99,13 @@ def _tell_tales(chain: Chain, hops: Hops) -> Iterator[Tale]:
     for s in range(len(chain.stages)):
         for e in chain.find_last_reads(s):
             last_reads.setdefault(e, []).append(s)
+    by_last = {stage.last: [s] for s, stage in enumerate(chain.stages)}
     for i, op in enumerate(chain.graph.ops):
         for e in op.outputs if chain.is_forward[i] else ():
             forward = [reader for reader in readers[e] if chain.is_forward[reader]]
             touched = near[:, i] | near[:, forward].any(axis=1)
             touched[last_reads.get(e, [])] = True
+            touched[by_last.get(i, [])] = True
             yield Tale(
                 tensor=e,
                 maker=OpId(i),

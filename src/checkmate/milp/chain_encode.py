@@ -14,14 +14,14 @@ from checkmate.milp.chain_windows import Window
 from checkmate.milp.model import BoolArray, FloatArray
 
 Windows = Sequence[Sequence[OpId]]
-"""Per stage, the forward ops that run before its last op, ascending."""
+"""Per stage, what is recomputed before its last op, ascending."""
 
 
 def join_windows(chain: Chain, windows: Windows) -> tuple[OpId, ...]:
     """Return the order of which `split_windows` returns ``windows``."""
     order = [OpId(k) for k in range(chain.n_forward)]
     for stage, window in zip(chain.stages, windows, strict=True):
-        order += [OpId(k) for k in range(stage.first, stage.window)]
+        order += [OpId(k) for k in range(stage.first, stage.last)]
         order += window
         order += [OpId(stage.last)] if stage.last < len(chain.graph.ops) else []
     return tuple(order)
@@ -36,6 +36,7 @@ def find_retained(chain: Chain, windows: Windows) -> BoolArray:
     retained = np.zeros((len(windows) + 1, len(graph.tensors)), dtype=np.bool_)
     live: set[TensorId] = set()
     for s in reversed(range(len(windows))):
+        live.difference_update(chain.find_last_makes(s))
         live.update(chain.find_last_reads(s))
         for k in reversed(windows[s]):
             live.difference_update(graph.ops[k].outputs)
@@ -98,6 +99,7 @@ def decode(frame: Frame, values: FloatArray) -> list[list[OpId]]:
         window = _complete(chain, s, near, live)
         windows.append(window)
         live.update(e for k in window for e in chain.graph.ops[k].outputs)
+        live.update(chain.find_last_makes(s))
         live.intersection_update(set(np.flatnonzero(says[s + 1]).tolist()) | _find_pinned(chain))
     return windows
 
@@ -110,13 +112,10 @@ def _find_pinned(chain: Chain) -> set[int]:
 
 def _complete(chain: Chain, s: int, near: set[OpId], live: set[int]) -> list[OpId]:
     """Return what has to run before the last op of stage ``s``, where ``live`` is in memory."""
-    graph = chain.graph
-    stage = chain.stages[s]
-    wanted = {OpId(k) for k in range(stage.window, stage.last)}
+    graph, found = chain.graph, set(near)
     made = {e for k in near for e in graph.ops[k].outputs}
     pending = list(chain.find_last_reads(s))
-    pending += [e for k in (*near, *wanted) for e in chain.find_forward(graph.ops[k].inputs)]
-    found = near | wanted
+    pending += [e for k in near for e in chain.find_forward(graph.ops[k].inputs)]
     while pending:
         e = pending.pop()
         maker = graph.tensors[e].producer

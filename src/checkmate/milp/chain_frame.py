@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,28 +76,35 @@ def make_frame(chain: Chain, problem: Problem, budget_nbytes: int, depth: int | 
 def _find_fixed(chain: Chain, problem: Problem) -> tuple[Nbytes, Nbytes]:
     """Return `Frame.fixed_nbytes` and `Frame.before_nbytes`.
 
-    Those are the resident tensors, what backward ops made and is still to be read, what the last
-    op of a stage reads and, in the forward pass, what is still to be read there.
+    Those are the resident tensors, what backward ops made and is still to be read, the forward
+    tensors that the last op of a stage reads or makes and, in the forward pass, what is still to
+    be read there.
     """
     graph, n = chain.graph, len(chain.graph.ops)
     change = np.zeros(n + 2, dtype=np.int64)
     made = np.zeros(n + 1, dtype=np.int64)
-    readers = find_readers(graph)
-    for e, tensor in enumerate(graph.tensors):
-        producer = tensor.producer
-        if producer is None:
-            continue
-        uses = [k for k in readers[e] if not chain.is_forward[producer] or k < chain.n_forward]
-        if chain.is_forward[producer] and producer >= chain.n_forward:
-            continue
-        is_kept = e in graph.outputs and not chain.is_forward[producer]
-        change[producer] += tensor.nbytes
-        change[n + 1 if is_kept else max((producer, *uses)) + 1] -= tensor.nbytes
-        made[producer] += tensor.nbytes
+    for first, last, nbytes in _find_lives(chain):
+        change[first] += nbytes
+        change[last + 1] -= nbytes
+        made[first] += nbytes
     live = graph.resident_nbytes + np.cumsum(change[:-1])
     before = live - made
     for s, stage in enumerate(chain.stages):
-        live[stage.last] += sum(graph.tensors[e].nbytes for e in chain.find_last_reads(s))
-    workspace = np.array([*problem.costs.workspace_nbytes, 0], dtype=np.int64)
-    workspace[[k for k in range(chain.n_forward, n) if chain.is_forward[k]]] = 0
-    return live + workspace, before
+        held = (*chain.find_last_reads(s), *chain.find_last_makes(s))
+        live[stage.last] += sum(graph.tensors[e].nbytes for e in held)
+    return live + np.array([*problem.costs.workspace_nbytes, 0], dtype=np.int64), before
+
+
+def _find_lives(chain: Chain) -> Iterator[tuple[int, int, int]]:
+    """Yield the first and last op, and the bytes, of each tensor as far as they are fixed."""
+    graph, readers = chain.graph, find_readers(chain.graph)
+    for e, tensor in enumerate(graph.tensors):
+        k = tensor.producer
+        if k is None:
+            continue
+        if not chain.is_forward[k]:
+            is_kept = e in graph.outputs
+            yield k, len(graph.ops) if is_kept else max((k, *readers[e])), tensor.nbytes
+        elif k < chain.n_forward:
+            uses = (reader for reader in readers[e] if reader < chain.n_forward)
+            yield k, max((k, *uses)), tensor.nbytes

@@ -36,36 +36,33 @@ def find_hops(chain: Chain, depth: int | None) -> Hops:
 
 
 def _find_within(chain: Chain, s: int, depth: int | None) -> set[OpId]:
-    """Return the ops within ``depth`` steps, and those that stage ``s`` is the first to need."""
-    stage = chain.stages[s]
-    found = {OpId(k) for k in range(stage.window, stage.last)}
-    seen: set[OpId] = set()
+    """Return the ops within ``depth`` steps of the last op of stage ``s``."""
+    found: set[OpId] = set()
     front = chain.find_parents(chain.find_last_reads(s))
     while front and depth != 0:
-        seen.update(front)
+        found.update(front)
         above = chain.find_parents(e for k in front for e in chain.graph.ops[k].inputs)
-        front = [k for k in above if k not in seen]
+        front = [k for k in above if k not in found]
         depth = None if depth is None else depth - 1
-    return found | seen
+    return found
 
 
 def _find_nearest(chain: Chain) -> dict[OpId, int]:
     """Return, per op that may run again, the stage whose last op is the fewest steps away."""
     readers = find_readers(chain.graph)
-    nearest: dict[OpId, tuple[int, int]] = {}
     by_last = {stage.last: s for s, stage in enumerate(chain.stages)}
-    end = len(chain.stages) - 1
+    nearest: dict[OpId, tuple[int, int]] = {}
     for i in reversed(range(len(chain.graph.ops))):
         op = chain.graph.ops[i]
         if not chain.is_forward[i] or not op.recomputable:
             continue
-        ways = [(1, end) for e in op.outputs if e in chain.graph.outputs]
+        ways = [(1, len(chain.stages) - 1) for e in op.outputs if e in chain.graph.outputs]
         for reader in (reader for e in op.outputs for reader in readers[e]):
-            if reader in nearest:
+            if reader in by_last:
+                ways.append((1, by_last[reader]))
+            elif reader in nearest:
                 steps, s = nearest[reader]
                 ways.append((steps + 1, s))
-            elif not chain.is_forward[reader]:
-                ways.append((1, by_last[reader]))
         if ways:
             nearest[OpId(i)] = min(ways)
     return {k: s for k, (_, s) in nearest.items()}

@@ -55,11 +55,11 @@ def add_memory_rows(frame: Frame, rows: Rows) -> None:
     _add_forward_rows(frame, rows)
     state, fixed = frame.columns.state, frame.fixed_nbytes
     for s, stage in enumerate(frame.chain.stages):
-        if stage.first < stage.window:
-            most_nbytes = int(fixed[stage.first : stage.window].max())
+        if stage.first < stage.last:
+            most_nbytes = int(fixed[stage.first : stage.last].max())
             _add_state_row(frame, rows, state[s], most_nbytes)
         after = state[s + 1].copy()
-        after[frame.chain.find_last_reads(s)] = NONE
+        after[[*frame.chain.find_last_reads(s), *frame.chain.find_last_makes(s)]] = NONE
         _add_state_row(frame, rows, after, int(fixed[stage.last]))
 
 
@@ -77,22 +77,16 @@ def add_again_rows(frame: Frame, rows: Rows) -> None:
 
 
 def add_closure_rows(frame: Frame, rows: Rows) -> None:
-    """Require a recompute of what is not retained from the forward pass but read after it.
+    """Require a recompute of what is not retained once it was first made, but is read later.
 
-    Backward ops read it, or recomputes do, or the ops that were moved.
+    The last ops of stages read it, or recomputes do.
     """
     columns, chain = frame.columns, frame.chain
     for e in sorted({e for s in range(len(chain.stages)) for e in chain.find_last_reads(s)}):
-        maker = chain.graph.tensors[e].producer
-        if maker is not None and maker in columns.again:
-            rows.add_at_most(ONE, [columns.again[maker], *_find_start(frame, e)])
-    moved = [k for k in range(chain.n_forward, len(chain.is_forward)) if chain.is_forward[k]]
-    for k, again in (*columns.again.items(), *((OpId(k), ONE) for k in moved)):
+        _add_closure_row(frame, rows, ONE, e)
+    for k, again in columns.again.items():
         for e in chain.find_forward(chain.graph.ops[k].inputs):
-            maker = chain.graph.tensors[e].producer
-            if maker is not None and maker < chain.n_forward:
-                makers = [columns.again[maker]] if maker in columns.again else []
-                rows.add_at_most(again, [*_find_start(frame, e), *makers])
+            _add_closure_row(frame, rows, again, e)
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -146,7 +140,10 @@ def _find_sources(frame: Frame, s: int, e: TensorId) -> list[int]:
     return [column for column in sources if column != NONE]
 
 
-def _find_start(frame: Frame, e: TensorId) -> list[int]:
-    """Return the column of ``e`` being retained from the forward pass, if there is one."""
-    column = int(frame.columns.state[0, e])
-    return [] if column == NONE else [column]
+def _add_closure_row(frame: Frame, rows: Rows, reader: int, e: TensorId) -> None:
+    """Require ``e`` to be retained from when it was first made, or its producer recomputed."""
+    maker = frame.chain.graph.tensors[e].producer
+    assert maker is not None
+    again = frame.columns.again.get(maker, NONE)
+    start = int(frame.columns.state[frame.chain.births[maker], e])
+    rows.add_at_most(reader, [column for column in (start, again) if column != NONE])

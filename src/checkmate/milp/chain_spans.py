@@ -30,7 +30,7 @@ class Tale:
     touches: tuple[int, ...]
     """The stages that touch it, ascending; empty: it has no columns."""
     starts_late: bool
-    """True: its first touch is the first to make it; False: the forward pass made it."""
+    """True: it is made at the end of the stage of its first touch; False: in the forward pass."""
     near_makes: BoolArray
     """Per stage."""
     deep_makes: BoolArray

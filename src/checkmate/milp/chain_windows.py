@@ -107,7 +107,7 @@ def _find_bystanders(frame: Frame, window: Window) -> IntArray:
         maker = frame.chain.graph.tensors[e].producer
         if frame.hops.deep[s, maker]:
             others[e] = NONE
-    others[list(window.needs)] = NONE
+    others[[*window.needs, *frame.chain.find_last_makes(s)]] = NONE
     return others
 
 
