@@ -31,7 +31,7 @@ def random_chain(rng: random.Random, n_forward: int) -> Problem:
     for i in range(n_forward):
         late: list[str] = []
         if rng.random() < 0.5:
-            specs.append(_make(rng, f"t{i}", [rng.choice(forward)]))
+            specs.append(_make(rng, f"t{i}", [rng.choice([*forward, "x"])]))
             late = list(specs[-1].makes)
             outputs += late if rng.random() < 0.1 else []
         saved = rng.sample(forward, k=rng.choice((0, 1, 1, 2)) if gradient else 1)

@@ -209,7 +209,7 @@ def late_transpose() -> Problem:
     )  # fmt: skip
 
 
-def test_a_stage_ends_with_an_op_that_reads_forward_tensors() -> None:
+def test_a_stage_ends_with_an_op_that_reads_or_makes_forward_tensors() -> None:
     chain = arrange(late_transpose().graph)
     assert chain is not None
     assert chain.n_forward == 3

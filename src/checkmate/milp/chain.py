@@ -20,7 +20,7 @@ from checkmate.milp.model import BoolArray
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Ops of the backward pass of which only the last reads forward tensors."""
+    """Ops of the backward pass of which only the last reads or makes forward tensors."""
 
     first: int
     last: int
@@ -77,7 +77,8 @@ def arrange(graph: Graph) -> Chain | None:
     late = _find_late(graph, n_forward)
     is_forward = tuple(k < n_forward or OpId(k) in late for k in range(n))
     forward = {e for k, op in enumerate(graph.ops) if is_forward[k] for e in op.outputs}
-    lasts = [k for k in range(n_forward, n) if not forward.isdisjoint(graph.ops[k].inputs)]
+    touched = [forward.intersection((*op.inputs, *op.outputs)) for op in graph.ops]
+    lasts = [k for k in range(n_forward, n) if touched[k]]
     firsts = [n_forward, *(last + 1 for last in lasts)]
     stages = tuple(Stage(*ends) for ends in zip(firsts, (*lasts, n), strict=True))
     births = tuple(bisect_right(lasts, k) for k in range(n))
