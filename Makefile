@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench gpu-check clean
 
 DEMO := graphs/resnet50-tiny-bN.onnx
 
@@ -28,6 +28,9 @@ bench: $(READY)
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/profile.py
 
+gpu-check: $(READY)
+	$(BIN)/python bench/gpu_check.py
+
 clean:
 	rm -rf $(VENV) dist build demo
 
@@ -36,3 +39,15 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(READY)
+
+# The shipped schedules; `make test` compares them with what `solve` writes.
+SCHEDULES := vgg16-full-b256:80% mobilenetv1-full-b512:60% resnet50-full-b128:60% \
+             unet-full-b32:60% gpt2-full-b8:60%
+
+.PHONY: schedules
+schedules: $(READY)
+	for item in $(SCHEDULES); do \
+	  name=$${item%%:*}; \
+	  $(BIN)/checkmate solve graphs/$$name.onnx --budget $${item##*:} --costs flops \
+	    --strategy greedy -o schedules/$$name.json || exit 1; \
+	done

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.problem_json import read_problem
+from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget, order_within
 from checkmate.heuristics.keep_all import order_all
 from checkmate.heuristics.tables import find_node_bound, make_tables
@@ -74,30 +75,33 @@ def measure(problem: Problem, effort: int) -> Iterator[str]:
     known = dict(zip(SHARES, KNOWN.get(problem.graph.name, ()), strict=False))
     for share in SHARES:
         budget_nbytes = int(share * peak_nbytes)
-        if budget_nbytes < bound_nbytes:
-            break
-        started = time.perf_counter()
-        try:
-            overhead = (
-                f"{measure_overhead(problem, order_within(problem, budget_nbytes, effort)):.2f}"
-            )
-        except NotFoundError:
-            overhead = "none"
-        seconds = time.perf_counter() - started
-        yield f"{share:7.1%} {overhead:>9} {known.get(share, '-'):>7} {seconds:8.2f}"
+        if budget_nbytes >= bound_nbytes:
+            started = time.perf_counter()
+            overhead = find_overhead(problem, budget_nbytes, effort)
+            seconds = time.perf_counter() - started
+            yield f"{share:7.1%} {overhead:>9} {known.get(share, '-'):>7} {seconds:8.2f}"
     started = time.perf_counter()
     smallest_nbytes, order = find_smallest_budget(problem, effort)
     seconds = time.perf_counter() - started
-    overhead = f"{measure_overhead(problem, order):.2f}"
-    share = f"{smallest_nbytes / peak_nbytes:7.1%}"
-    yield f"{share} {overhead:>9} {'-':>7} {seconds:8.2f}  smallest found"
-    yield f"{bound_nbytes / peak_nbytes:7.1%} {'-':>9} {'-':>7} {'-':>8}  one op alone needs"
+    overhead = measure_overhead(problem, order)
+    yield (
+        f"{smallest_nbytes / peak_nbytes:7.1%} {overhead:>9} {'-':>7} {seconds:8.2f}"
+        f"  smallest found; one op alone needs {bound_nbytes / peak_nbytes:.1%}"
+    )
 
 
-def measure_overhead(problem: Problem, order: tuple[int, ...]) -> float:
+def find_overhead(problem: Problem, budget_nbytes: int, effort: int) -> str:
+    """Return how much longer the order found for a budget takes, in percent."""
+    try:
+        return measure_overhead(problem, order_within(problem, budget_nbytes, effort))
+    except NotFoundError:
+        return "none"
+
+
+def measure_overhead(problem: Problem, order: Sequence[OpId]) -> str:
     """Return how much longer ``order`` takes than running each op once, in percent."""
     time_ns = simulate(problem, insert_frees(problem.graph, order)).time_ns
-    return 100 * (time_ns / problem.costs.total_ns - 1)
+    return f"{100 * (time_ns / problem.costs.total_ns - 1):.2f}"
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.problem_json import read_problem
 from checkmate.graph import OpId
+from checkmate.heuristics.evicting import run_evicting
 from checkmate.heuristics.greedy import find_smallest_budget, order_within
 from checkmate.heuristics.keep_all import order_all
+from checkmate.heuristics.scoring import Policy
 from checkmate.heuristics.tables import find_node_bound, make_tables
 from checkmate.problem import Problem
 from oracle import find_best_time
@@ -80,6 +82,25 @@ def test_an_op_that_may_run_once_is_kept_and_its_reader_recomputed() -> None:
     assert names(small, order_within(small, 7, effort=1)) == "mask y big c y d"
 
 
+def test_what_can_be_made_once_goes_when_what_depends_on_it_can_stay() -> None:
+    small = problem(
+        op("once", nbytes=3, recomputable=False), op("y", "once"), op("big", "y", nbytes=5),
+        op("c", "big"), op("k", nbytes=2), op("huge", nbytes=4), op("m", "huge"),
+        op("end", "c y k m"), outputs="end",
+    )  # fmt: skip
+    order = order_within(small, 7, effort=1)
+    assert names(small, order) == "once y big c k huge m k end"
+
+
+def test_an_eviction_that_a_larger_one_made_needless_is_undone() -> None:
+    small = problem(
+        op("little"), op("large", nbytes=4, time_ns=90), op("big", nbytes=4), op("c", "big"),
+        op("d", "c large little"), outputs="d",
+    )  # fmt: skip
+    order = run_evicting(make_tables(small), Policy(), budget_nbytes=7, useless_nbytes=9)
+    assert names(small, order) == "little large big c large d"
+
+
 def test_workspace_has_its_room() -> None:
     small = problem(
         op("a", nbytes=3), op("b", nbytes=1, workspace_nbytes=4), op("c", "a b"), outputs="c"
@@ -103,6 +124,24 @@ def test_a_forward_tensor_that_is_an_output_is_back_in_the_end() -> None:
     assert names(small, order_within(small, 6, effort=1)) == "logits big c logits d"
 
 
+def test_what_a_sweep_has_no_room_for_is_evicted_before_it_and_made_again_in_it() -> None:
+    small = problem(
+        op("w", nbytes=3), op("e", "w", nbytes=4), op("z", nbytes=3, time_ns=9),
+        op("big", nbytes=4), op("c", "big"), op("end", "c e z", nbytes=0), outputs="end",
+    )  # fmt: skip
+    assert names(small, order_within(small, 8, effort=1)) == "w e z big c e z end"
+
+
+def test_of_equal_tensors_the_one_needed_later_is_evicted() -> None:
+    small = problem(
+        op("later"), op("sooner"), op("big", nbytes=2), op("c", "big"), op("d", "c sooner"),
+        op("e", "d later"), outputs="e",
+    )  # fmt: skip
+    policy = Policy(distance_power=1.0)
+    order = run_evicting(make_tables(small), policy, budget_nbytes=4, useless_nbytes=5)
+    assert names(small, order) == "later sooner big c d later e"
+
+
 def test_a_budget_that_nothing_fits_names_the_smallest_peak_and_its_op() -> None:
     small = problem(op("a", nbytes=3), op("b", "a", nbytes=4), outputs="b", resident={"x": 2})
     with pytest.raises(NotFoundError, match=r"fits in 8 B .* peak reached is 9 B .* at op 'b'"):
@@ -122,13 +161,23 @@ def test_the_linear_network_of_the_literature_is_solved_best(
     budget_nbytes: int, time_ns: int
 ) -> None:
     small = training_chain(8)
-    assert run(small, order_within(small, budget_nbytes, effort=64)).time_ns == time_ns
+    assert run(small, order_within(small, budget_nbytes, effort=128)).time_ns == time_ns
 
 
 def test_the_smallest_budget_of_the_linear_network_is_that_of_one_op() -> None:
     small = training_chain(8)
     smallest_nbytes, order = find_smallest_budget(small, effort=16)
     assert smallest_nbytes == run(small, order).peak.nbytes == 3
+
+
+def test_the_smallest_budget_is_looked_for_above_those_that_nothing_fits() -> None:
+    small = problem(
+        op("x", nbytes=4, recomputable=False), op("y", nbytes=2), op("big", nbytes=4),
+        op("c", "big"), op("d", "c x"), op("e", "d y"), outputs="e",
+    )  # fmt: skip
+    assert find_node_bound(make_tables(small)) == 6
+    smallest_nbytes, order = find_smallest_budget(small, effort=1)
+    assert (smallest_nbytes, names(small, order)) == (9, "x y big c d y e")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -11,7 +11,7 @@ import pytest
 from builders import chain, op, problem, random_training
 from checkmate.errors import ScheduleError
 from checkmate.graph import OpId, TensorId
-from checkmate.liveness import insert_frees
+from checkmate.liveness import insert_frees, remove_unread
 from checkmate.problem import Problem
 from checkmate.schedule import Compute, Free, Schedule
 from checkmate.simulate import simulate
@@ -19,6 +19,10 @@ from checkmate.simulate import simulate
 
 def ids(*numbers: int) -> list[OpId]:
     return [OpId(number) for number in numbers]
+
+
+def ids_of(*numbers: int) -> tuple[OpId, ...]:
+    return tuple(ids(*numbers))
 
 
 def test_a_tensor_is_freed_after_its_last_use() -> None:
@@ -45,6 +49,36 @@ def test_a_graph_output_is_kept_from_its_last_compute() -> None:
     assert schedule.instructions == (
         Compute(OpId(0)), Compute(OpId(1)), Free(TensorId(0)), Compute(OpId(0)),
     )  # fmt: skip
+
+
+def test_a_compute_that_nothing_reads_before_the_next_of_its_op_is_left_out() -> None:
+    small = problem(op("a"), op("b", "a"), op("c"), op("d", "c b"), outputs="d")
+    assert remove_unread(small.graph, ids(0, 1, 2, 0, 1, 3)) == ids_of(2, 0, 1, 3)
+
+
+def test_the_last_compute_is_left_out_when_an_earlier_one_was_read() -> None:
+    small = problem(op("a"), op("b", "a"), outputs="b")
+    assert remove_unread(small.graph, ids(0, 1, 0)) == ids_of(0, 1)
+
+
+def test_the_last_compute_of_a_graph_output_stays() -> None:
+    small = problem(op("a"), op("b", "a"), outputs="a b")
+    assert remove_unread(small.graph, ids(0, 1, 0)) == ids_of(0, 1, 0)
+
+
+def test_an_op_that_nothing_reads_keeps_one_compute() -> None:
+    small = problem(op("a"), op("b"), outputs="b")
+    assert remove_unread(small.graph, ids(0, 0, 1)) == ids_of(0, 1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_leaving_out_what_is_unread_does_not_raise_the_peak(seed: int) -> None:
+    small = random_training(random.Random(seed), 3)
+    for schedule in _schedules_with_one_recompute(small):
+        less = insert_frees(small.graph, remove_unread(small.graph, schedule.order))
+        before, after = simulate(small, schedule), simulate(small, less)
+        assert after.peak.nbytes <= before.peak.nbytes
+        assert after.time_ns <= before.time_ns
 
 
 def test_reading_what_was_never_made_is_an_error() -> None:

@@ -123,6 +123,22 @@ def test_bodies_of_control_flow_read_the_copies_too(tmp_path: Path) -> None:
         assert np.array_equal(run(content, feeds), run(path.read_bytes(), feeds))
 
 
+def test_what_nobody_reads_gets_a_reader_so_that_it_is_freed(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        """g (float[2, 64] x) => (float[2] y) <int64[1] axis = {1}> {
+            a = Relu(x)
+            left, right = Split <axis = 1, num_outputs = 2> (a)
+            y = ReduceSum <keepdims = 0> (left, axis)
+        }""",
+    )
+    model = read_model(path, {})
+    rewritten = rewrite_model(model, schedule_of(model, "a left y")).graph
+    assert [(n.op_type, n.input[0]) for n in rewritten.node] == [
+        ("Relu", "x"), ("Split", "a"), ("Size", "right"), ("ReduceSum", "left"),
+    ]  # fmt: skip
+
+
 def test_constant_nodes_come_first(tmp_path: Path) -> None:
     path = save(
         tmp_path,

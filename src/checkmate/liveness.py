@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 
 from checkmate.errors import ScheduleError
@@ -22,6 +23,45 @@ def insert_frees(graph: Graph, order: Sequence[OpId]) -> Schedule:
         instructions.append(Compute(op))
         instructions.extend(map(Free, deaths[position]))
     return Schedule(tuple(instructions))
+
+
+def remove_unread(graph: Graph, order: Sequence[OpId]) -> tuple[OpId, ...]:
+    """Return ``order`` without computes of which nothing is read before the next one of their op.
+
+    An op that a search ran because its turn had come, dropped at once and ran again where it was
+    needed, keeps the later compute alone. Each op keeps one; the peak does not rise.
+    """
+    kept = list(order)
+    while True:
+        unread = _find_unread(graph, kept)
+        if not unread:
+            return tuple(kept)
+        kept = [op for position, op in enumerate(kept) if position not in unread]
+
+
+def _find_unread(graph: Graph, order: Sequence[OpId]) -> frozenset[int]:
+    """Return the positions whose outputs nobody reads before the same op runs again."""
+    latest: dict[OpId, int] = {}
+    unread: set[int] = set()
+    read: set[int] = set()
+    for position, op_id in enumerate(order):
+        for tensor in graph.ops[op_id].inputs:
+            producer = graph.tensors[tensor].producer
+            if producer is not None:
+                read.add(latest[producer])
+        before = latest.get(op_id)
+        if before is not None and before not in read:
+            unread.add(before)
+        latest[op_id] = position
+    outputs = frozenset(graph.outputs)
+    n_left = Counter(order)
+    for position in unread:
+        n_left[order[position]] -= 1
+    for op_id, position in latest.items():
+        is_output = not outputs.isdisjoint(graph.ops[op_id].outputs)
+        if position not in read and not is_output and n_left[op_id] > 1:
+            unread.add(position)
+    return frozenset(unread)
 
 
 def _find_deaths(graph: Graph, order: Sequence[OpId]) -> list[list[TensorId]]:

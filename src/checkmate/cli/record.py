@@ -10,13 +10,14 @@ from checkmate.formats.schedule_json import (
     ScheduleRecord,
     name_instructions,
 )
+from checkmate.onnxio.windows import Fences
 from checkmate.plan import Plan
 from checkmate.runtime.advice import ADVICE
 from checkmate.simulate import Simulation
 
 
-def make_record(source: Source, plan: Plan, baseline: Simulation) -> ScheduleRecord:
-    """Return the schedule file of ``plan``."""
+def make_record(source: Source, plan: Plan, baseline: Simulation, fences: Fences) -> ScheduleRecord:
+    """Return the schedule file of ``plan``, whose rewritten model has ``fences``."""
     graph, costs = source.problem.graph, source.problem.costs
     peak = plan.peak
     return ScheduleRecord(
@@ -37,6 +38,6 @@ def make_record(source: Source, plan: Plan, baseline: Simulation) -> ScheduleRec
         time_ns=plan.time_ns,
         baseline_time_ns=baseline.time_ns,
         claim=plan.claim,
-        runtime=ADVICE,
+        runtime={**ADVICE, "fences": fences},
         instructions=name_instructions(graph, plan.schedule),
     )

@@ -9,6 +9,7 @@ from typing import Literal
 
 import click
 
+from checkmate.cli.fencing import choose_fences, fences_option, read_fences
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -27,7 +28,8 @@ from checkmate.cli.source import Asked, Source, read_source
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import UsageError
 from checkmate.files import check_writable, write_files
-from checkmate.formats.schedule_json import make_document, render_schedule
+from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
+from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
 from checkmate.plan import Plan
 from checkmate.search.finding import Limits
@@ -56,6 +58,7 @@ from checkmate.units import Share, format_nbytes_exactly
 )
 @click.option("--node-limit", type=click.IntRange(1), help="Most branch-and-bound nodes; no clock.")
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
+@fences_option
 @json_option
 def command(
     model: Path,
@@ -70,6 +73,7 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
+    fences: Fences,
     as_json: bool,
 ) -> None:
     """Find the cheapest schedule of MODEL that fits a memory budget.
@@ -85,8 +89,8 @@ def command(
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
     plan = solve(source.problem, budget_nbytes, strategy, limits)
-    record = make_record(source, plan, baseline)
-    written = _write(files, source, plan, render_schedule(record))
+    record = make_record(source, plan, baseline, choose_fences(source, fences))
+    written = _write(files, source, plan, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:
         document = make_document(record) | {
@@ -113,15 +117,17 @@ def _choose_files(model: Path, output: Path | None, onnx_path: Path | None) -> d
 
 
 def _write(
-    files: dict[str, Path], source: Source, plan: Plan, schedule_text: str
+    files: dict[str, Path], source: Source, plan: Plan, record: ScheduleRecord
 ) -> dict[str, Path]:
     contents: dict[Path, bytes] = {}
     written: dict[str, Path] = {}
     if "schedule" in files:
         written["schedule"] = files["schedule"]
-        contents[files["schedule"]] = schedule_text.encode()
+        contents[files["schedule"]] = render_schedule(record).encode()
     if "model" in files and source.model is not None:
         written["model"] = files["model"]
-        contents[files["model"]] = render_model(source.model, plan.schedule, files["model"])
+        contents[files["model"]] = render_model(
+            source.model, plan.schedule, files["model"], read_fences(record)
+        )
     write_files(contents)
     return written

@@ -17,7 +17,7 @@ from checkmate.heuristics.memory import NEVER, Memory
 from checkmate.heuristics.scoring import LOST, Policy, Scorer
 from checkmate.heuristics.tables import Tables, find_uses
 
-_MOST_RUNS = 20
+_MOST_RUNS = 5
 """A run gives up when it takes this many times the time of running each op once."""
 
 
@@ -124,7 +124,7 @@ class _Run:
         """
         tables, memory = self._tables, self._memory
         keys = [
-            (self._find_late_ns(tensor, op) / tables.nbytes[tensor], tensor)
+            (self._score_late(tensor, op), tensor)
             for other in self._sweep
             for tensor in self._find_reads(other)
             if memory.live[tensor] and tensor not in tables.reads[op] and tables.nbytes[tensor]
@@ -136,17 +136,28 @@ class _Run:
         self._plan(memory.find_missing((tensor,)))
         return True
 
-    def _find_late_ns(self, tensor: TensorId, op: OpId) -> float:
-        """Return the time to make ``tensor`` again by ops after ``op``, or that it is not so."""
-        tables, memory = self._tables, self._memory
-        if tables.producers[tensor] <= op:
-            return LOST
-        memory.remove(tensor)
-        ops = memory.find_missing((tensor,))
-        memory.add(tensor)
-        if ops[0] <= op or not all(tables.recomputable[other] for other in ops):
-            return LOST
-        return sum(tables.time_ns[other] for other in ops if other not in self._in_sweep)
+    def _score_late(self, tensor: TensorId, op: OpId) -> float:
+        """Return the time and memory to make ``tensor`` again by ops after ``op``, for its size.
+
+        `LOST` where they cannot.
+        """
+        tables, live = self._tables, self._memory.live
+        seen = {tables.producers[tensor]}
+        pending = [*seen]
+        time_ns = made_nbytes = 0
+        while pending:
+            other = pending.pop()
+            if other <= op or not tables.recomputable[other]:
+                return LOST
+            if other in self._in_sweep:
+                continue
+            time_ns += tables.time_ns[other]
+            made_nbytes += sum(tables.nbytes[made] for made in tables.makes[other])
+            for read in tables.reads[other]:
+                if not live[read] and tables.producers[read] not in seen:
+                    seen.add(tables.producers[read])
+                    pending.append(tables.producers[read])
+        return (time_ns + 1) * (made_nbytes + 1) / tables.nbytes[tensor] ** 2
 
 
 class _Queue:
@@ -164,6 +175,8 @@ class _Queue:
         self._scores = [-1.0] * len(memory.tables.nbytes)
         self._noted: dict[TensorId, None] = {}
         self._lost: dict[TensorId, None] = {}
+        self._checked = -1
+        """The last stage in which the lost tensors were scored again, which takes long."""
 
     def hold(self, tensors: Iterable[TensorId]) -> None:
         """Keep ``tensors`` from being evicted, once for each call."""
@@ -189,11 +202,19 @@ class _Queue:
     def pop(self) -> TensorId | None:
         """Return the tensor to evict; None: there is nothing to evict."""
         tensor = self._pop()
-        if tensor is None:
+        if tensor is None and self._checked < self._memory.stage:
+            self._checked = self._memory.stage
             self._noted |= self._lost
             self._lost.clear()
             tensor = self._pop()
-        return tensor
+        return self._find_spent() if tensor is None else tensor
+
+    def _find_spent(self) -> TensorId | None:
+        """Return a tensor that nothing needs as long as all that is in memory stays there."""
+        for tensor in self._lost:
+            if self._may_go(tensor) and not self._memory.is_needed_now(tensor):
+                return tensor
+        return None
 
     def _pop(self) -> TensorId | None:
         for tensor in self._noted:

@@ -84,6 +84,10 @@ class Memory:
                     need = min(need, self._needs[made])
         return need
 
+    def is_needed_now(self, tensor: TensorId) -> bool:
+        """Return whether an op, or a tensor that is not in memory, still needs ``tensor``."""
+        return self._find_need(tensor, spares_live=True) < NEVER
+
     def _find_need(self, tensor: TensorId, *, spares_live: bool) -> int:
         need = self.find_next_use(tensor)
         seen = {tensor}

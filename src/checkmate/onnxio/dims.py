@@ -8,6 +8,7 @@ import onnx
 
 from checkmate.errors import InputError, UsageError
 from checkmate.onnxio.model import TensorType
+from checkmate.onnxio.sanity import check_shape
 
 
 def find_dims(graph: onnx.GraphProto) -> dict[str, list[str]]:
@@ -50,8 +51,7 @@ def _bind_input(item: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TensorTyp
             shape.append(dims[dim.dim_param])
         else:
             raise _unbound(item.name, axis, dim.dim_param)
-    if min(shape, default=0) < 0:
-        raise InputError(f"input {item.name!r} has the shape {shape}")
+    check_shape(item.name, shape)
     return TensorType(tensor_type.elem_type, tuple(shape))
 
 

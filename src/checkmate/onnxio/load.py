@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from checkmate.errors import InputError
+from checkmate.onnxio.sanity import check_structure, walk_graphs
 
 
 def load_proto(path: Path) -> onnx.ModelProto:
@@ -37,6 +38,7 @@ def load_proto(path: Path) -> onnx.ModelProto:
             f" {len(proto.opset_import)} opset imports, {len(proto.graph.output)} graph outputs",
             hint="give an ONNX model (.onnx)",
         )
+    check_structure(proto)
     for tensor in _find_external(proto.graph):
         _check_location(path, tensor)
     return proto
@@ -49,9 +51,7 @@ def has_external_data(proto: onnx.ModelProto) -> bool:
 
 def _find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor with external data, in subgraphs too."""
-    pending = [graph]
-    while pending:
-        current = pending.pop()
+    for current in walk_graphs(graph):
         for tensor in current.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 yield tensor
@@ -59,8 +59,6 @@ def _find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
             for attribute in node.attribute:
                 if attribute.t.data_location == onnx.TensorProto.EXTERNAL:
                     yield attribute.t
-                pending.extend([attribute.g] if attribute.HasField("g") else [])
-                pending.extend(attribute.graphs)
 
 
 def _check_location(path: Path, tensor: onnx.TensorProto) -> None:
@@ -68,9 +66,17 @@ def _check_location(path: Path, tensor: onnx.TensorProto) -> None:
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     leaves = ".." in (*posix.parts, *windows.parts) or posix.is_absolute() or windows.drive
     folder = path.resolve().parent
-    if not location or leaves or not (folder / location).resolve().is_relative_to(folder):
+    if not location or leaves or not _stays_inside(folder, location):
         raise InputError(
             f"tensor {tensor.name!r} of {str(path)!r} has external data at {location!r},"
             " outside the model's folder",
             hint="keep a model and its data in one folder",
         )
+
+
+def _stays_inside(folder: Path, location: str) -> bool:
+    """Return whether ``location``, links followed, lies in ``folder``."""
+    try:
+        return (folder / location).resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # a name that is too long; a loop of links
+        return False

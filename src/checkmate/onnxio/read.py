@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-import onnx.inliner
 
 from checkmate.errors import GraphError, InputError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
+from checkmate.onnxio.sanity import check_shape
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.views import find_source
 
@@ -35,8 +36,7 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     understood, `UsageError` for a dimension that the model does not have.
     """
     proto = load_proto(path)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+    proto = inline_functions(proto)
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
@@ -127,6 +127,7 @@ def _make_tensors(
 
 def _count_nbytes(name: str, known: TensorType) -> int:
     """Return the bytes of a tensor; raise `InputError` when its elements have no fixed size."""
+    check_shape(name, known.shape)
     n_elements = math.prod(known.shape)
     if known.elem_type in _SUBBYTE_BITS:
         return (n_elements * _SUBBYTE_BITS[known.elem_type] + 7) // 8

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Sequence
 
 import onnx
 
 from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.fences import add_fences
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import HOISTED_OPS, wire
+from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
 
 COPY_ATTRIBUTE = "__recompute"
@@ -16,25 +20,53 @@ COPY_ATTRIBUTE = "__recompute"
 except that common subexpression elimination does not merge nodes that differ in one."""
 
 
-def rewrite_model(model: Model, schedule: Schedule) -> onnx.ModelProto:
+def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> onnx.ModelProto:
     """Return the model that runs ``schedule``.
 
     Its inputs, outputs, opsets, metadata and initializers are those of ``model``. Nodes have the
     names of their ops; the k-th recompute of a node and what it makes are named
     ``<name>__recompute<k>``. A graph output keeps its name, which its last compute makes.
+
+    With fences, the file does not say the types of what nodes make: where onnxruntime knows the
+    shape of two tensors and it is the same, its default options keep the memory of the first for
+    the second.
     """
     rewritten = onnx.ModelProto()
     rewritten.CopyFrom(model.proto)
     del rewritten.graph.node[:]
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
-    rewritten.graph.node.extend(_Rewriter(model, schedule).run())
+    nodes = _Rewriter(model, schedule).run()
+    if fences != "none":
+        del rewritten.graph.value_info[:]
+    fenced = add_fences(model, schedule.order, nodes, fences)
+    outputs = {out.name for out in model.proto.graph.output}
+    rewritten.graph.node.extend(_release_unread(fenced, outputs))
     return rewritten
 
 
 def name_recompute(name: str, number: int) -> str:
     """Return the name of the recompute ``number`` (from 1) of what is called ``name``."""
     return f"{name}__recompute{number}"
+
+
+def _release_unread(
+    nodes: Sequence[onnx.NodeProto], outputs: Container[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield ``nodes``, and after each one a reader for what nobody reads of it.
+
+    onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
+    run. The size of it is a few bytes.
+    """
+    read = {name for node in nodes for name in wire(node).reads}
+    for node in nodes:
+        yield node
+        if node.op_type in HOISTED_OPS:
+            continue
+        for name in node.output:
+            if name and name not in read and name not in outputs:
+                released = f"{name}__released"
+                yield onnx.helper.make_node("Size", [name], [released], name=released)
 
 
 class _Rewriter:
@@ -81,22 +113,3 @@ class _Rewriter:
             name += "_"
         self._taken.add(name)
         return name
-
-
-def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Make ``node``, subgraphs included, read ``names[x]`` in place of ``x``."""
-    for position, name in enumerate(node.input):
-        node.input[position] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            _rename_captures(graph, names)
-
-
-def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {item.name for item in (*graph.input, *graph.initializer)}
-    own.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        rename_reads(node, outer)
-    for output in graph.output:
-        output.name = outer.get(output.name, output.name)

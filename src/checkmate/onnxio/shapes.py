@@ -13,7 +13,7 @@ from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import Wiring, describe
 from checkmate.onnxio.values import Opsets, find_constants, find_values
 
-_MAX_ROUNDS = 32
+_MAX_ROUNDS = 1000
 
 
 def infer_types(
@@ -70,15 +70,24 @@ def _infer_once(
     for wiring in wirings:
         if any(name not in values for name in wiring.makes):
             graph.node.append(wiring.node)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(scratch, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise InputError(f"shapes do not fit together: {_first_line(error)}") from error
+    inferred = _infer_shapes(scratch)
     found = {info.name: info.type for info in (*inferred.graph.value_info, *graph.input)}
     for name, value in values.items():
         elem_type = onnx.helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype)
         found[name] = onnx.helper.make_tensor_type_proto(elem_type, np.asarray(value).shape)
     return found
+
+
+def _infer_shapes(scratch: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``scratch`` with what onnx infers, without its data propagation.
+
+    That takes every vector for a shape, and memory for each element of it; `find_values` does the
+    same for small values alone.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(scratch)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        raise InputError(f"shapes do not fit together: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

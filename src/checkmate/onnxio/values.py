@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from checkmate.errors import InputError
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import Wiring
 
@@ -44,11 +45,14 @@ def find_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
         if node.op_type == "Constant" and node.output:
             value = _find_constant(node)
             tensors |= {} if value is None else {node.output[0]: value}
-    return {
-        name: numpy_helper.to_array(tensor)
-        for name, tensor in tensors.items()
-        if _is_small(tensor.dims) and _has_value(tensor)
-    }
+    found: dict[str, np.ndarray] = {}
+    for name, tensor in tensors.items():
+        if _is_small(tensor.dims) and _has_value(tensor):
+            try:
+                found[name] = numpy_helper.to_array(tensor)
+            except (ValueError, TypeError, KeyError) as error:
+                raise InputError(f"the value of tensor {name!r} is damaged: {error}") from error
+    return found
 
 
 def _find_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:

@@ -9,7 +9,6 @@ ADVICE: Mapping[str, str] = {
     "graph_optimization_level": "ORT_DISABLE_ALL",
     "enable_mem_pattern": "0",
     "enable_mem_reuse": "0",
-    "use_deterministic_compute": "1",
     "session.disable_prepacking": "1",
 }
 """What `make_options` sets: file order, no merged copies, no memory beside the live tensors."""

@@ -13,6 +13,11 @@ Meter = Literal["allocator", "resident", "none"]
 resident set of the process, which knows pages only; not at all (no such means here)."""
 
 
+Manner = Literal["scheduled", "default", "default-no-pattern"]
+"""The options of sessions: those that keep to a file's order and hold no more than it needs;
+onnxruntime's own; its own without memory patterns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How sessions are made; costs hold for one of these and a run uses the same."""
@@ -23,6 +28,7 @@ class Settings:
     device_id: int = 0
     arena_limit_nbytes: int | None = None
     """The most that the arena may hold beside inputs; None: what the device has."""
+    manner: Manner = "scheduled"
 
 
 @dataclass(frozen=True, slots=True)

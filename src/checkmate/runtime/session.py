@@ -31,27 +31,15 @@ class Instruments:
 
 
 def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.SessionOptions:
-    """Return the options of every session.
-
-    Priority-based order without optimizers is file order, Shape and Size apart. Memory patterns
-    put a second block on top of the arena from the second run on, and reuse of dead buffers keeps
-    them while nobody needs them. Without deterministic compute, threads of ScatterND race for
-    elements that several indices name, and lose additions: gradients of embeddings come out wrong.
-    Prepacking would hold each weight twice, once in the layout of
-    its kernel; costs and runs both go without, so that they agree.
-    """
+    """Return the options of every session."""
     options = onnxruntime.SessionOptions()
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_mem_pattern = False
-    options.enable_mem_reuse = False
-    options.use_deterministic_compute = True
+    if settings.manner == "scheduled":
+        _keep_schedule(options)
+    elif settings.manner == "default-no-pattern":
+        options.enable_mem_pattern = False
     options.enable_cpu_mem_arena = instruments.has_arena
     options.intra_op_num_threads = settings.threads
-    options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.add_session_config_entry("session.disable_prepacking", "1")
     if instruments.shares_allocators:
         options.add_session_config_entry("session.use_env_allocators", "1")
     if instruments.statistics is not None:
@@ -62,6 +50,23 @@ def make_options(settings: Settings, instruments: Instruments) -> onnxruntime.Se
         options.enable_profiling = True
         options.profile_file_prefix = str(instruments.profile)
     return options
+
+
+def _keep_schedule(options: onnxruntime.SessionOptions) -> None:
+    """Run the nodes of a file in its order, and hold no more than that needs.
+
+    Priority-based order without optimizers is file order, Shape and Size apart. Memory patterns
+    put a second block on top of the arena from the second run on, and reuse of dead buffers keeps
+    them while nobody needs them. Prepacking would hold each weight twice, once in the layout of
+    its kernel; costs and runs both go without, so that they agree.
+    """
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_pattern = False
+    options.enable_mem_reuse = False
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
 
 
 def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:

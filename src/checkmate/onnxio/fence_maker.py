@@ -1,0 +1,95 @@
+"""The nodes that a fence is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+PREFIX = "checkmate_fence_"
+"""Starts the name of every node of a fence."""
+
+_FIRST_OPSET_OF_INTEGER_MAX = 12
+
+
+class FenceMaker:
+    """Appends the nodes of fences to ``nodes``, to which its owner appends those between them.
+
+    Outputs of fences get no shape in the file: where a shape is known, onnxruntime may fuse what
+    has it.
+    """
+
+    def __init__(self, taken: set[str], opset: int) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._taken = taken
+        self._opset = opset
+        self._zeros: dict[int, str] = {}
+        self._place = 0
+        self._token = ""
+        self._shapes: dict[int, str] = {}
+        self._fenced: dict[str, str] = {}
+
+    def start_fence(self, position: int, measured: Sequence[str]) -> None:
+        """Begin the fence before ``position`` of the schedule; it waits for ``measured``."""
+        self._place = position
+        self._shapes = {}
+        self._fenced = {}
+        self._token = self._join([self.measure(name) for name in measured])
+
+    def fence(self, name: str, rank: int, *, guarded: bool) -> str:
+        """Return the tensor ``name`` behind the fence.
+
+        With ``guarded``, a Size reads the tensor too.
+        """
+        if name not in self._fenced:
+            shape = self._make_guarded_shape(name, rank) if guarded else self._make_shape(rank)
+            self._fenced[name] = self._add("Reshape", (name, shape), "reshape")
+        return self._fenced[name]
+
+    def measure(self, name: str) -> str:
+        """Return the number of elements of the tensor ``name``, which is known once it is made."""
+        return self._add("Size", (name,), "size")
+
+    def _make_shape(self, rank: int) -> str:
+        if rank not in self._shapes:
+            self._shapes[rank] = self._multiply(self._token, rank)
+        return self._shapes[rank]
+
+    def _make_guarded_shape(self, name: str, rank: int) -> str:
+        return self._multiply(self._join([self._token, self.measure(name)]), rank)
+
+    def _multiply(self, token: str, rank: int) -> str:
+        return self._add("Mul", (token, self._find_zeros(rank)), "shape")
+
+    def _join(self, sizes: Sequence[str]) -> str:
+        """Return a number that depends on all ``sizes``."""
+        if len(sizes) > 1 and self._opset >= _FIRST_OPSET_OF_INTEGER_MAX:
+            return self._add("Max", sizes, "token")
+        token = sizes[0]
+        for size in sizes[1:]:
+            token = self._add("Add", (token, size), "token")
+        return token
+
+    def _find_zeros(self, rank: int) -> str:
+        if rank not in self._zeros:
+            value = numpy_helper.from_array(np.zeros(rank, dtype=np.int64))
+            name = self._reserve(f"{PREFIX}zeros_{rank}")
+            self._zeros[rank] = name
+            node = onnx.helper.make_node("Constant", (), (name,), name=name, value=value)
+            self.nodes.append(node)
+        return self._zeros[rank]
+
+    def _add(self, op_type: str, inputs: Sequence[str], role: str) -> str:
+        name = self._reserve(f"{PREFIX}{self._place}_{role}")
+        self.nodes.append(onnx.helper.make_node(op_type, inputs, (name,), name=name))
+        return name
+
+    def _reserve(self, name: str) -> str:
+        chosen, number = name, 1
+        while chosen in self._taken:
+            number += 1
+            chosen = f"{name}_{number}"
+        self._taken.add(chosen)
+        return chosen

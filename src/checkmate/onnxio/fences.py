@@ -1,0 +1,200 @@
+"""Fences: data dependencies that keep a schedule's order whatever sorts or merges its nodes.
+
+onnxruntime's default order postpones what nothing waits for, and its optimizers merge equal nodes
+and move them. A fence puts the order into the graph itself: the sizes of what one window of the
+schedule makes, times zero, are the shape under which the next window reads its inputs. A zero in
+the shape of a Reshape copies that dimension, so the tensors are what they were: the same bytes in
+the same memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+import onnx
+
+from checkmate.errors import InputError
+from checkmate.graph import OpId
+from checkmate.onnxio.fence_maker import FenceMaker
+from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import Wiring, wire
+from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.windows import (
+    FENCES,
+    Fences,
+    find_roots,
+    find_sinks,
+    is_early,
+    is_view,
+    split_windows,
+)
+
+_MIN_OPSET = 9
+"""The first whose Constant may hold integers."""
+
+
+def parse_fences(text: str) -> Fences:
+    """Return the choice that ``text`` names; raise `InputError` when it names none."""
+    for fences in FENCES:
+        if fences == text:
+            return fences
+    raise InputError(f"fences {text!r} are not known", hint=f"known are {', '.join(FENCES)}")
+
+
+def find_obstacle(model: Model) -> str | None:
+    """Return why ``model`` cannot have fences; None: it can."""
+    opset = _find_opset(model)
+    if opset < _MIN_OPSET:
+        return f"opset {opset} has no integer constants, which fences need"
+    return None
+
+
+def _find_opset(model: Model) -> int:
+    """Return the version of the standard operators; 0: the model imports none."""
+    imports = model.proto.opset_import
+    return max((int(e.version) for e in imports if e.domain in ("", "ai.onnx")), default=0)
+
+
+def add_fences(
+    model: Model, order: Sequence[OpId], nodes: Sequence[onnx.NodeProto], fences: Fences
+) -> tuple[onnx.NodeProto, ...]:
+    """Return ``nodes``, one per compute of ``order``, with fences among them.
+
+    ``nodes`` are changed in place: roots read fenced tensors. Raises `InputError` when the model
+    cannot have fences.
+    """
+    if fences == "none":
+        return tuple(nodes)
+    obstacle = find_obstacle(model)
+    if obstacle is not None:
+        raise InputError(f"no fences for this model: {obstacle}", hint="use --fences none")
+    return tuple(_Fencer(model, order, nodes, fences).run())
+
+
+class _Fencer:
+    """Emits the nodes window by window, fences before and among them."""
+
+    def __init__(
+        self,
+        model: Model,
+        order: Sequence[OpId],
+        nodes: Sequence[onnx.NodeProto],
+        fences: Fences,
+    ) -> None:
+        self._wirings = tuple(wire(node) for node in nodes)
+        self._windows = split_windows(order, self._wirings, fences)
+        self._floating = frozenset(
+            position
+            for position, (op, wiring) in enumerate(zip(order, self._wirings, strict=True))
+            if is_early(wiring)
+            or (fences == "run" and (is_view(wiring) or _follows_from_shapes(model, op)))
+        )
+        self._shapes = _find_shapes(model, order, nodes)
+        self._constants = _find_constants(model.proto.graph)
+        self._read = {name for wiring in self._wirings for name in wiring.reads}
+        self._read.update(output.name for output in model.proto.graph.output)
+        self._maker = FenceMaker(_find_names(model.proto.graph, nodes), _find_opset(model))
+        self._due: list[str] = []
+        """Tensors that the next fence measures beside the sinks."""
+
+    def run(self) -> list[onnx.NodeProto]:
+        before: list[Wiring] = []
+        for window in self._windows:
+            roots = find_roots(window, self._wirings, self._floating) if before else ()
+            if roots:
+                self._maker.start_fence(window.start, (*self._find_ends(before), *self._due))
+                self._due.clear()
+                before.clear()
+            self._emit(window, roots)
+            before += self._wirings[window.start : window.stop]
+        for name in self._due:
+            self._maker.measure(name)
+        return self._maker.nodes
+
+    def _emit(self, window: range, roots: Sequence[int]) -> None:
+        views = {
+            self._wirings[position].makes[0]
+            for position in window
+            if is_view(self._wirings[position]) and position not in roots
+        }
+        for position in window:
+            wiring = self._wirings[position]
+            if position in roots:
+                self._fence(wiring, views)
+            self._maker.nodes.append(wiring.node)
+
+    def _fence(self, root: Wiring, views: Set[str]) -> None:
+        """Make ``root`` read one of its tensors through the fence.
+
+        onnxruntime fuses a Reshape with a view that alone reads it, which would take the fence
+        away: between such neighbours a Size reads the tensor too.
+        """
+        name = self._choose_read(root, views)
+        fenced = self._maker.fence(name, len(self._shapes[name]), guarded=name in views)
+        rename_reads(root.node, {name: fenced})
+        if is_view(root):
+            self._due.append(fenced)
+
+    def _choose_read(self, root: Wiring, views: Set[str]) -> str:
+        """Return what to fence: what is computed before what is given, the largest tensor first.
+
+        Small tensors may be shapes or axes, which kernels want on the host or as constants.
+        """
+        explicit = [str(name) for name in root.node.input if name]
+        if is_view(root):
+            return explicit[0]
+        return max(
+            explicit or root.reads,
+            key=lambda name: (
+                name not in self._constants,
+                name not in views,
+                math.prod(self._shapes[name]),
+            ),
+        )
+
+    def _find_ends(self, window: Sequence[Wiring]) -> Iterator[str]:
+        """Yield tensors that are all made only once ``window`` has run.
+
+        One of each sink, and what nobody reads: onnxruntime frees it after the fence has read it.
+        """
+        sinks = find_sinks(window)
+        for number, wiring in enumerate(window):
+            unread = [name for name in wiring.makes if name not in self._read]
+            yield from unread
+            if wiring.makes and not unread and number in sinks:
+                yield min(wiring.makes, key=lambda name: math.prod(self._shapes[name]))
+
+
+def _follows_from_shapes(model: Model, op: OpId) -> bool:
+    """Return whether all that ``op`` makes is small and known before the run."""
+    return all(name in model.values for name in model.nodes[op].output if name)
+
+
+def _find_shapes(
+    model: Model, order: Sequence[OpId], nodes: Sequence[onnx.NodeProto]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor, those of copies included."""
+    shapes = {name: known.shape for name, known in model.types.items()}
+    for op, node in zip(order, nodes, strict=True):
+        for made, name in zip(node.output, model.nodes[op].output, strict=True):
+            if name:
+                shapes[made] = model.types[name].shape
+    return shapes
+
+
+def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:
+    made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
+    return frozenset((*(tensor.name for tensor in graph.initializer), *made))
+
+
+def _find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Return every name in use, those within subgraphs included."""
+    names = {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+    names.update(info.name for info in graph.value_info)
+    for node in (*graph.node, *nodes):
+        names.update((node.name, *node.input, *node.output))
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                names |= _find_names(inner, ())
+    return names

@@ -1,0 +1,129 @@
+"""What every model must be before the rest believes it; files come from strangers.
+
+Parsed protocol buffers may hold text that is not Unicode, element types that do not exist, nodes
+without the inputs that their operator needs, sizes beyond any memory. Each is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import onnx
+
+from checkmate.errors import InputError
+from checkmate.onnxio.order import describe
+
+MAX_ELEMENTS = 2**50
+"""No machine holds a larger tensor; sums of such sizes stay exact everywhere."""
+
+_ELEM_TYPES = frozenset(onnx.TensorProto.DataType.values())
+
+
+def check_structure(proto: onnx.ModelProto) -> None:
+    """Raise `InputError` that names what cannot be in a model."""
+    _check_text("opset import", (entry.domain for entry in proto.opset_import))
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    for function in proto.functions:
+        texts = (function.name, function.domain, *function.input, *function.output)
+        _check_text("function", texts)
+        for node in function.node:
+            _check_node(node)
+    for graph in walk_graphs(proto.graph):
+        _check_graph(graph)
+        for node in graph.node:
+            _check_node(node)
+            _check_arity(node, opsets.get(node.domain, 0))
+            _check_attributes(node)
+
+
+def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield ``graph`` and every graph within its nodes."""
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        yield current
+        for node in current.node:
+            for attribute in node.attribute:
+                pending.extend([attribute.g] if attribute.HasField("g") else [])
+                pending.extend(attribute.graphs)
+
+
+def check_shape(name: str, shape: Iterable[int]) -> None:
+    """Raise `InputError` when a tensor of this shape cannot be."""
+    dims = tuple(shape)
+    if min(dims, default=0) < 0:
+        raise InputError(f"tensor {name!r} has the shape {list(dims)}")
+    if math.prod(dims) > MAX_ELEMENTS or max(dims, default=0) > MAX_ELEMENTS:
+        raise InputError(f"tensor {name!r} of shape {list(dims)} is larger than any memory")
+
+
+def _check_graph(graph: onnx.GraphProto) -> None:
+    items = (*graph.input, *graph.output, *graph.value_info)
+    params = [d.dim_param for i in items for d in i.type.tensor_type.shape.dim if d.dim_param]
+    texts = (graph.name, *(item.name for item in items), *params)
+    _check_text("graph", (*texts, *(tensor.name for tensor in graph.initializer)))
+    for item in graph.input:
+        if item.type.WhichOneof("value") == "tensor_type":
+            _check_elem_type(item.name, item.type.tensor_type.elem_type)
+    for tensor in graph.initializer:
+        _check_tensor(tensor, tensor.name)
+
+
+def _check_node(node: onnx.NodeProto) -> None:
+    texts = (node.op_type, node.domain, node.name, *node.input, *node.output)
+    _check_text("node", (*texts, *(attribute.name for attribute in node.attribute)))
+    if not any(node.output):
+        raise InputError(f"op {describe(node)} makes nothing")
+
+
+def _check_attributes(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            raise InputError(
+                f"attribute {attribute.name!r} of op {describe(node)} refers to one of a function"
+            )
+        for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
+            _check_tensor(tensor, f"{attribute.name} of {describe(node)}")
+
+
+def _check_arity(node: onnx.NodeProto, version: int) -> None:
+    """Refuse fewer inputs or other outputs than the operator has, where onnx knows it."""
+    arity = _find_arity(node.op_type, "" if node.domain == "ai.onnx" else node.domain, version)
+    if arity is None:
+        return
+    min_inputs, max_outputs = arity
+    if len(node.input) < min_inputs or len(node.output) > max_outputs:
+        raise InputError(
+            f"op {describe(node)} has {len(node.input)} inputs and {len(node.output)} outputs,"
+            f" but takes at least {min_inputs} and makes at most {max_outputs}"
+        )
+
+
+@lru_cache(maxsize=4096)
+def _find_arity(op_type: str, domain: str, version: int) -> tuple[int, int] | None:
+    if version < 1 or version >= 2**31 or not onnx.defs.has(op_type, version, domain):
+        return None
+    schema = onnx.defs.get_schema(op_type, version, domain)
+    return schema.min_input, schema.max_output
+
+
+def _check_tensor(tensor: onnx.TensorProto, name: str) -> None:
+    _check_text(f"tensor {name!r}", (entry.value for entry in tensor.external_data))
+    _check_elem_type(name, tensor.data_type)
+    check_shape(name, tensor.dims)
+    if tensor.HasField("segment"):
+        raise InputError(f"tensor {name!r} is one segment of a tensor, which is not supported")
+
+
+def _check_elem_type(name: str, elem_type: int) -> None:
+    if elem_type not in _ELEM_TYPES or elem_type == onnx.TensorProto.UNDEFINED:
+        raise InputError(f"tensor {name!r} has unknown element type {elem_type}")
+
+
+def _check_text(where: str, texts: Iterable[object]) -> None:
+    """Refuse what the parser left as bytes, because it is not Unicode, and what has a zero."""
+    for text in texts:
+        if not isinstance(text, str) or "\0" in text:
+            raise InputError(f"{where} holds a name that is not text: {text!r:.60}")
