@@ -4,8 +4,8 @@ The class, once more and in other words: first runs are in file order. After the
 an op is *fixed* when it is a backward op, may run only once, makes a graph output, makes nothing
 that is read, or reads what a fixed op makes. Fixed ops run once. Other ops that may run again do so
 only after the first backward op's predecessors have all run, just before the first run of an op
-that descends from them through ops that are not fixed and may run again, or so before the end,
-when a graph output does; in one such place ops run in file order.
+that descends from them through ops that are not fixed and may run again (the last op of the file
+reads all graph outputs, so to speak); in one such place ops run in file order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChainMachine:
         return found
 
     def makers_of(self, k: int) -> set[int]:
-        inputs = self.ends.inputs if k == len(self.problem.graph.ops) else self.op(k).inputs
+        inputs = self.op(k).inputs + (self.problem.graph.outputs if k == self.n_ops - 1 else ())
         makers = (self.problem.graph.tensors[e].producer for e in inputs)
         return {maker for maker in makers if maker is not None}
 
@@ -51,14 +51,10 @@ class ChainMachine:
         return self.problem.graph.ops[k]
 
     @cached_property
-    def ends(self) -> Op:
-        return Op("end", self.problem.graph.outputs, ())
-
-    @cached_property
     def windows(self) -> list[list[int]]:
-        """Per op, and the end: what may run again before its first run, in file order."""
+        """Per op: what may run again before its first run, in file order."""
         windows: list[list[int]] = [[] for _ in range(self.n_forward)]
-        for k in range(self.n_forward, self.n_ops + 1):
+        for k in range(self.n_forward, self.n_ops):
             found: set[int] = set()
             pending = [k]
             while pending:
@@ -78,7 +74,7 @@ class ChainMachine:
         for e in range(live.bit_length()):
             if live >> e & 1:
                 yield 0, None, (at, last, live & ~(1 << e))
-        for k in self.windows[at]:
+        for k in self.windows[at] if at < self.n_ops else ():
             if k > last and self.can_run(k, live):
                 yield self.problem.costs.time_ns[k], k, (at, k, live | self.outputs[k])
         if at < self.n_ops and self.can_run(at, live):
@@ -106,7 +102,7 @@ class ChainMachine:
 
     @cached_property
     def kept(self) -> int:
-        return self.bits(self.ends.inputs)
+        return self.bits(self.problem.graph.outputs)
 
     def bits(self, tensors: tuple[int, ...]) -> int:
         made = (e for e in tensors if self.problem.graph.tensors[e].producer is not None)

@@ -24,7 +24,7 @@ class Stage:
 
     first: int
     last: int
-    """Recomputes stand just before it; ``n`` in the last stage, whose end needs the outputs."""
+    """Recomputes stand just before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,19 @@ class Chain:
         return [e for e in tensors if self.makes_forward(e)]
 
     def find_last_reads(self, s: int) -> list[TensorId]:
-        """Return the forward tensors that the last op of stage ``s`` reads."""
+        """Return the forward tensors that the last op of stage ``s`` reads.
+
+        For the last op of all, graph outputs count as read.
+        """
         last = self.stages[s].last
-        at_end = last == len(self.graph.ops)
-        return self.find_forward(self.graph.outputs if at_end else self.graph.ops[last].inputs)
+        at_end = last == len(self.graph.ops) - 1
+        read = (*self.graph.ops[last].inputs, *(self.graph.outputs if at_end else ()))
+        return self.find_forward(dict.fromkeys(read))
 
     def find_last_makes(self, s: int) -> tuple[TensorId, ...]:
         """Return the forward tensors that the last op of stage ``s`` makes."""
         last = self.stages[s].last
-        is_forward = last < len(self.graph.ops) and self.is_forward[last]
-        return self.graph.ops[last].outputs if is_forward else ()
+        return self.graph.ops[last].outputs if self.is_forward[last] else ()
 
     def find_parents(self, tensors: Iterable[TensorId]) -> list[OpId]:
         """Return the ops that can make ``tensors`` again, each once."""
@@ -78,9 +81,9 @@ def arrange(graph: Graph) -> Chain | None:
     is_forward = tuple(k < n_forward or OpId(k) in late for k in range(n))
     forward = {e for k, op in enumerate(graph.ops) if is_forward[k] for e in op.outputs}
     touched = [forward.intersection((*op.inputs, *op.outputs)) for op in graph.ops]
-    lasts = [k for k in range(n_forward, n) if touched[k]]
-    firsts = [n_forward, *(last + 1 for last in lasts)]
-    stages = tuple(Stage(*ends) for ends in zip(firsts, (*lasts, n), strict=True))
+    lasts = [k for k in range(n_forward, n) if touched[k] or k == n - 1]
+    firsts = [n_forward, *(last + 1 for last in lasts[:-1])]
+    stages = tuple(Stage(*ends) for ends in zip(firsts, lasts, strict=True))
     births = tuple(bisect_right(lasts, k) for k in range(n))
     return Chain(graph, n_forward, stages, is_forward, births)
 
@@ -122,15 +125,14 @@ def split_windows(chain: Chain, order: Sequence[OpId]) -> list[list[OpId]] | Non
     at = chain.n_forward
     for s, stage in enumerate(chain.stages):
         begin = at + stage.last - stage.first
-        at_end = stage.last == len(chain.graph.ops)
-        end = len(order) if at_end else places[OpId(stage.last)]
+        end = places[OpId(stage.last)]
         window = list(order[begin:end])
         is_in_order = list(order[at:begin]) == list(range(stage.first, stage.last))
         if not is_in_order or not _ascends(window) or not reachable[s, window].all():
             return None
         windows.append(window)
         at = end + 1
-    return windows
+    return windows if at == len(order) else None
 
 
 def _ascends(window: Sequence[OpId]) -> bool:

@@ -22,8 +22,7 @@ def join_windows(chain: Chain, windows: Windows) -> tuple[OpId, ...]:
     order = [OpId(k) for k in range(chain.n_forward)]
     for stage, window in zip(chain.stages, windows, strict=True):
         order += [OpId(k) for k in range(stage.first, stage.last)]
-        order += window
-        order += [OpId(stage.last)] if stage.last < len(chain.graph.ops) else []
+        order += (*window, OpId(stage.last))
     return tuple(order)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from checkmate.graph import find_readers
+from checkmate.graph import TensorId, find_readers
 from checkmate.milp.chain import Chain
 from checkmate.milp.chain_columns import Columns, make_columns
 from checkmate.milp.chain_hops import Hops, find_hops
@@ -21,56 +21,81 @@ Nbytes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A chain as the rows see it.
+class Scale:
+    """Bytes in the unit of the rows: whole units times a power of two."""
 
-    What is in memory whatever the schedule is counted to the byte; sizes and what is left of the
-    budget are rounded down to whole units, so that what fits in bytes fits in units too.
-    """
+    unit_nbytes: int
+    power: float
+    rounds_up: bool
+    """True: what fits in units fits in bytes; False: what fits in bytes fits in units."""
+
+    def convert(self, nbytes: int) -> float:
+        """Return ``nbytes`` of a tensor or a workspace."""
+        units = -(-nbytes // self.unit_nbytes) if self.rounds_up else nbytes // self.unit_nbytes
+        return units * self.power
+
+    def convert_room(self, nbytes: int) -> float:
+        """Return ``nbytes`` of room for tensors."""
+        return nbytes // self.unit_nbytes * self.power
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A chain as the rows see it."""
 
     chain: Chain
     problem: Problem
-    """Of the chain's ops."""
     hops: Hops
     columns: Columns
+    scale: Scale
     sizes: FloatArray
-    """Per tensor, in units times a power of two; 0 for tensors that are not forward tensors."""
-    unit_nbytes: int
-    scale: float
+    """Per tensor; 0 for tensors that are not forward tensors."""
     budget_nbytes: int
     fixed_nbytes: Nbytes
-    """Per op: what is in memory while it runs whatever the schedule, its workspace included; one
-    more for the end. For forward ops that were moved: without their workspace."""
+    """Per op: what is in memory while it runs whatever the schedule, its workspace included."""
     before_nbytes: Nbytes
-    """Per op, and the end: the part of that which is there before it runs."""
+    """Per op: the part of that which is there before it, and its recomputes, run."""
 
     def find_room(self, fixed_nbytes: int) -> float:
-        """Return what is left for forward tensors, in the unit of the rows."""
-        return (self.budget_nbytes - fixed_nbytes) // self.unit_nbytes * self.scale
-
-    def scale_down(self, nbytes: int) -> float:
-        """Return ``nbytes``, rounded down, in the unit of the rows."""
-        return nbytes // self.unit_nbytes * self.scale
+        """Return what is left for forward tensors beside ``fixed_nbytes``, counted in bytes."""
+        return self.scale.convert_room(self.budget_nbytes - fixed_nbytes)
 
 
-def make_frame(chain: Chain, problem: Problem, budget_nbytes: int, depth: int | None) -> Frame:
-    """Return the frame of ``problem``, of the chain's ops, for recomputes near within ``depth``."""
+def make_bounding_frame(
+    chain: Chain, problem: Problem, budget_nbytes: int, depth: int | None
+) -> Frame:
+    """Return the frame of a program that has every schedule of the class that fits.
+
+    Recomputes within ``depth`` steps are near; None: all are.
+    """
+    return _make_frame(chain, problem, budget_nbytes, find_hops(chain, depth))
+
+
+def make_limiting_frame(
+    chain: Chain, problem: Problem, budget_nbytes: int, depth: int | None
+) -> Frame:
+    """Return the frame of a program whose every schedule fits, with near recomputes alone.
+
+    That a schedule fits while recomputes run depends on the rows of their windows.
+    """
+    hops = find_hops(chain, depth).forbid_deep()
+    return _make_frame(chain, problem, budget_nbytes, hops, rounds_up=True)
+
+
+def _make_frame(
+    chain: Chain, problem: Problem, budget_nbytes: int, hops: Hops, *, rounds_up: bool = False
+) -> Frame:
     graph = chain.graph
-    hops = find_hops(chain, depth)
-    forward = [
-        e for op, is_ in zip(graph.ops, chain.is_forward, strict=True) if is_ for e in op.outputs
-    ]
+    forward = chain.find_forward(TensorId(e) for e in range(len(graph.tensors)))
     nbytes = [graph.tensors[e].nbytes for e in forward]
     room_nbytes = max(budget_nbytes - graph.resident_nbytes, 1)
     unit_nbytes = choose_unit(math.gcd(*nbytes), room_nbytes)
-    scale = choose_power(room_nbytes // unit_nbytes)
+    scale = Scale(unit_nbytes, choose_power(room_nbytes // unit_nbytes), rounds_up)
     sizes = np.zeros(len(graph.tensors))
-    sizes[forward] = np.array(nbytes, dtype=np.int64) // unit_nbytes * scale
+    sizes[forward] = [scale.convert(size) for size in nbytes]
     fixed, before = _find_fixed(chain, problem)
-    return Frame(
-        chain, problem, hops, make_columns(chain, hops), sizes, unit_nbytes, scale, budget_nbytes,
-        fixed, before,
-    )  # fmt: skip
+    columns = make_columns(chain, hops)
+    return Frame(chain, problem, hops, columns, scale, sizes, budget_nbytes, fixed, before)
 
 
 def _find_fixed(chain: Chain, problem: Problem) -> tuple[Nbytes, Nbytes]:
@@ -81,8 +106,8 @@ def _find_fixed(chain: Chain, problem: Problem) -> tuple[Nbytes, Nbytes]:
     be read there.
     """
     graph, n = chain.graph, len(chain.graph.ops)
-    change = np.zeros(n + 2, dtype=np.int64)
-    made = np.zeros(n + 1, dtype=np.int64)
+    change = np.zeros(n + 1, dtype=np.int64)
+    made = np.zeros(n, dtype=np.int64)
     for first, last, nbytes in _find_lives(chain):
         change[first] += nbytes
         change[last + 1] -= nbytes
@@ -92,7 +117,7 @@ def _find_fixed(chain: Chain, problem: Problem) -> tuple[Nbytes, Nbytes]:
     for s, stage in enumerate(chain.stages):
         held = (*chain.find_last_reads(s), *chain.find_last_makes(s))
         live[stage.last] += sum(graph.tensors[e].nbytes for e in held)
-    return live + np.array([*problem.costs.workspace_nbytes, 0], dtype=np.int64), before
+    return live + np.array(problem.costs.workspace_nbytes, dtype=np.int64), before
 
 
 def _find_lives(chain: Chain) -> Iterator[tuple[int, int, int]]:
@@ -104,7 +129,7 @@ def _find_lives(chain: Chain) -> Iterator[tuple[int, int, int]]:
             continue
         if not chain.is_forward[k]:
             is_kept = e in graph.outputs
-            yield k, len(graph.ops) if is_kept else max((k, *readers[e])), tensor.nbytes
+            yield k, len(graph.ops) - 1 if is_kept else max((k, *readers[e])), tensor.nbytes
         elif k < chain.n_forward:
             uses = (reader for reader in readers[e] if reader < chain.n_forward)
             yield k, max((k, *uses)), tensor.nbytes

@@ -6,7 +6,10 @@ appear only where they bring a tensor back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from checkmate.graph import OpId, find_readers
 from checkmate.milp.chain import Chain, find_reachable
@@ -21,6 +24,18 @@ class Hops:
     """Per stage, ascending; every op that may run again is near in some stage."""
     deep: BoolArray
     """Per stage and op: it may run in the stage but is not near."""
+
+    def allow(self, windows: Sequence[Sequence[OpId]]) -> bool:
+        """Return whether all recomputes of ``windows``, per stage, are possible."""
+        return all(
+            k in near or self.deep[s, k]
+            for s, (near, window) in enumerate(zip(map(set, self.near), windows, strict=True))
+            for k in window
+        )
+
+    def forbid_deep(self) -> Hops:
+        """Return the near recomputes as all that are possible."""
+        return replace(self, deep=np.zeros_like(self.deep))
 
 
 def find_hops(chain: Chain, depth: int | None) -> Hops:
@@ -56,7 +71,8 @@ def _find_nearest(chain: Chain) -> dict[OpId, int]:
         op = chain.graph.ops[i]
         if not chain.is_forward[i] or not op.recomputable:
             continue
-        ways = [(1, len(chain.stages) - 1) for e in op.outputs if e in chain.graph.outputs]
+        is_output = any(e in chain.graph.outputs for e in op.outputs)
+        ways = [(1, len(chain.stages) - 1)] if is_output else []
         for reader in (reader for e in op.outputs for reader in readers[e]):
             if reader in by_last:
                 ways.append((1, by_last[reader]))

@@ -64,7 +64,7 @@ def add_window_rows(frame: Frame, window: Window, rows: Rows) -> None:
     workspaces = frame.problem.costs.workspace_nbytes
     for k in frame.hops.near[s]:
         terms = [*_walk(frame, window, k)]
-        workspace = frame.scale_down(workspaces[k])
+        workspace = frame.scale.convert(workspaces[k])
         terms.append((frame.columns.run[s, k], workspace))
         rows.add_beside(terms, columns, sizes, room)
 
