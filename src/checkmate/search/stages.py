@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,13 +37,21 @@ STRATEGY = "stages"
 SPACE: Space = "chain-of-stages"
 
 Order = tuple[OpId, ...]
+MakeFrame = Callable[[Chain, Problem, int, int | None], Frame]
 
-_LIMITING_DEPTHS = (4, 8)
-_BOUNDING_DEPTHS = (4, 8, 16, None)
+_DEPTH = 4
+_PROGRAMS = (
+    (make_limiting_frame, _DEPTH),
+    (make_bounding_frame, _DEPTH),
+    (make_bounding_frame, 16),
+    (make_limiting_frame, 8),
+    (make_bounding_frame, None),
+)
+"""In turn, until the gap is reached; limiting ones lead to schedules, bounding ones to bounds."""
 _MOST_NEAR = 60_000
 """Programs with more near recomputes take too long to be worth it."""
 _NODES = 200
-"""Branch-and-bound nodes of each program but the last."""
+"""Branch-and-bound nodes of each program but the last; it has a quarter of the time left, too."""
 _GUIDANCE = 3.0
 """What the program retains weighs e to the power of this more in an evicting run, or less."""
 
@@ -105,51 +113,34 @@ class _Search:
     def _search(self) -> None:
         self._run_evicting(())
         self._relax()
-        for few in _LIMITING_DEPTHS:
+        for make_frame, depth in _PROGRAMS:
             if not self._is_done():
-                self._solve_limited(few)
-        for depth in _BOUNDING_DEPTHS:
-            if not self._is_done():
-                self._solve_bounding(depth)
+                self._solve(make_frame, depth)
 
     def _relax(self) -> None:
         """Learn from the relaxation."""
-        frame = self._make_frame(_BOUNDING_DEPTHS[0])
+        frame = make_bounding_frame(self._chain, self._problem, self._budget_nbytes, _DEPTH)
         program = assemble(frame, self._clock, ()).program
         relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
-        result = self._learn(self._ask(relaxed, None))
+        result = self._ask(relaxed, None)
+        self._learn(result)
         if result.values is not None and not self._is_done():
             self._guide(frame, result.values)
 
-    def _solve_limited(self, depth: int) -> None:
-        """Look for schedules without deep recomputes; there may be none."""
-        frame = make_limiting_frame(self._chain, self._problem, self._budget_nbytes, depth)
+    def _solve(self, make_frame: MakeFrame, depth: int | None) -> None:
+        """Solve one program, again and again while rows are missing."""
+        frame = make_frame(self._chain, self._problem, self._budget_nbytes, depth)
+        is_last = depth is None
         stages: set[int] = set()
         while not self._is_done() and len(frame.columns.run) <= _MOST_NEAR:
             assembly = assemble(frame, self._clock, sorted(stages))
-            result = self._ask(assembly.program, self._encode(frame, assembly), _NODES)
+            result = self._ask(assembly.program, self._encode(frame, assembly), is_last=is_last)
+            if make_frame is make_bounding_frame:
+                self._learn(result)
             violated = self._decode(frame, result)
             if violated <= stages:
                 return
             stages |= violated
-
-    def _solve_bounding(self, depth: int | None) -> None:
-        """Improve the bound, and look for schedules by the way."""
-        frame = self._make_frame(depth)
-        nodes = _NODES if depth is not None else None
-        stages: set[int] = set()
-        while not self._is_done() and len(frame.columns.run) <= _MOST_NEAR:
-            assembly = assemble(frame, self._clock, sorted(stages))
-            result = self._ask(assembly.program, self._encode(frame, assembly), nodes)
-            violated = self._decode(frame, self._learn(result))
-            if result.values is not None and not self._is_done():
-                self._guide(frame, result.values)
-            if violated <= stages:
-                return
-            stages |= violated
-
-    def _make_frame(self, depth: int | None) -> Frame:
-        return make_bounding_frame(self._chain, self._problem, self._budget_nbytes, depth)
 
     def _decode(self, frame: Frame, result: MilpResult) -> set[int]:
         """Offer the schedule of ``result``; return the stages in which it does not fit."""
@@ -157,6 +148,8 @@ class _Search:
             return set()
         order = join_windows(self._chain, decode(frame, result.values))
         self._best.offer(order)
+        if frame.hops.deep.any() and not self._is_done():
+            self._guide(frame, result.values)
         return self._best.find_violated(order)
 
     def _encode(self, frame: Frame, assembly: Assembly) -> FloatArray | None:
@@ -206,22 +199,22 @@ class _Search:
         return max(0.0, self._limits.time_s - (time.monotonic() - self._began_s))
 
     def _ask(
-        self, program: Program, start: FloatArray | None, nodes: int | None = None
+        self, program: Program, start: FloatArray | None, *, is_last: bool = False
     ) -> MilpResult:
         """Return the solver's answer to half the gap, since the schedule's own time is more."""
-        gap = self._limits.gap / 2
-        most = [count for count in (nodes, self._limits.nodes) if count is not None]
-        settings = Settings(gap / (1 + gap), self._find_left(), min(most, default=None))
-        self._result = solve_in_worker(program, settings, start)
+        gap, time_s, nodes = self._limits.gap / 2, self._find_left(), self._limits.nodes
+        if not is_last:
+            time_s = None if time_s is None else time_s / 4
+            nodes = min(_NODES, nodes or _NODES)
+        self._result = solve_in_worker(program, Settings(gap / (1 + gap), time_s, nodes), start)
         return self._result
 
-    def _learn(self, result: MilpResult) -> MilpResult:
-        """Return ``result`` of a bounding program, having learnt from its bound."""
+    def _learn(self, result: MilpResult) -> None:
+        """Raise the bound to that of a bounding program; raise when there are no schedules."""
         if result.status == "infeasible":
             raise self._make_failure(result)
         if math.isfinite(result.bound):
             self._bound_ns = max(self._bound_ns, self._clock.round_bound(result.bound))
-        return result
 
     def _make_failure(self, result: MilpResult) -> InterruptError | NotFoundError:
         return make_failure(self._problem, self._budget_nbytes, self._bound_ns, SPACE, result)
