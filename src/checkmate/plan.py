@@ -11,10 +11,12 @@ from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.simulate import Peak, simulate
 
-Space = Literal["all-schedules", "frontier-advancing"]
-"""Among which schedules a bound holds: any that run every op at least once; or those that the
+Space = Literal["all-schedules", "frontier-advancing", "chain-of-stages"]
+"""Among which schedules a bound holds: any that run every op at least once; those that the
 paper's formulation describes (stages end with the first run of the next op in file order, and
-within a stage each op runs at most once, in file order)."""
+within a stage each op runs at most once, in file order); or those of them that recompute only
+forward ops, and these only in the backward pass, just before an op that reads forward tensors and
+descends from them."""
 
 Termination = Literal["optimal", "gap", "limit", "interrupted"]
 """Why a search ended: nothing is better; the gap is small enough; a limit; the user."""

@@ -19,6 +19,7 @@ from checkmate.units import format_nbytes, format_ns, format_ratio
 SPACE_NAMES: Mapping[Space, str] = {
     "all-schedules": "all schedules (the time of every op once)",
     "frontier-advancing": "the frontier-advancing schedules of this op order",
+    "chain-of-stages": "the chains of stages of this op order",
 }
 
 

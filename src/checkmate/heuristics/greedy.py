@@ -19,7 +19,7 @@ from checkmate.heuristics.trying import Found, measure, try_policy
 from checkmate.problem import Problem
 from checkmate.units import format_nbytes_exactly
 
-_POLICIES = (
+POLICIES = (
     Policy(2.0, 0.5, 0.3),
     Policy(1.0, 0.0, 1.0),
     Policy(1.0, 0.0, 0.3, trusting=False),
@@ -100,9 +100,9 @@ def _search(tables: Tables, budget_nbytes: int, effort: int, best: Found) -> Ite
 
 
 def _try_all(tables: Tables, budget_nbytes: int, best: Found) -> Iterator[Found]:
-    for policy in _POLICIES:
+    for policy in POLICIES:
         useless_nbytes = max(budget_nbytes + 1, best.peak_nbytes)
         found = try_policy(tables, policy, budget_nbytes, useless_nbytes)
         best = min(found, best, key=lambda other: other.rank(budget_nbytes))
         yield best
-    yield from anneal(tables, budget_nbytes, best, _POLICIES)
+    yield from anneal(tables, budget_nbytes, best, POLICIES)

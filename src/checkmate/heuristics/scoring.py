@@ -35,6 +35,8 @@ class Policy:
     has to read by then."""
     backward_weight: float = 1.0
     """Multiplies the scores of tensors made by backward ops; infinite: none is evicted."""
+    recompute_from: int = 0
+    """No tensor is evicted that an op before this one needs."""
     weights: tuple[float, ...] = ()
     """Per tensor; empty: all one."""
 
@@ -53,6 +55,8 @@ class Scorer:
         need = memory.find_need(tensor)
         if need == NEVER:
             return 0.0
+        if need < policy.recompute_from:
+            return LOST
         time_ns = self._find_recompute_ns(tensor, need)
         if time_ns == LOST:
             return LOST

@@ -46,7 +46,7 @@ def make_frame(problem: Problem, budget_nbytes: int) -> Frame:
     room_nbytes = budget_nbytes - graph.resident_nbytes
     made = [tensor.nbytes for tensor in graph.tensors if tensor.producer is not None]
     unit_nbytes = choose_unit(math.gcd(*made, *workspaces), room_nbytes)
-    scale = _choose_power(room_nbytes // unit_nbytes)
+    scale = choose_power(room_nbytes // unit_nbytes)
     columns = make_columns(graph)
     sizes = tuple(tensor.nbytes // unit_nbytes * scale for tensor in graph.tensors)
     transient = tuple(
@@ -65,7 +65,7 @@ def choose_unit(divisor_nbytes: int, room_nbytes: int) -> int:
     return unit_nbytes
 
 
-def _choose_power(n_units: int) -> float:
+def choose_power(n_units: int) -> float:
     """Return the power of two, at most 1, that brings ``n_units`` down to `MAX_COEFFICIENT`."""
     return min(1.0, 2.0 ** (MAX_COEFFICIENT.bit_length() - 1 - n_units.bit_length()))
 

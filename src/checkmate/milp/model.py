@@ -77,6 +77,18 @@ class Rows:
         """Add the row that ``column`` is at most the sum of ``others``."""
         self.add([(column, 1.0), *((other, -1.0) for other in others)], 0.0)
 
+    def add_arrays(self, columns: IntArray, coefficients: FloatArray, upper: float) -> None:
+        """Add a row of different ``columns``, none with coefficient zero."""
+        self.add_beside((), columns, coefficients, upper)
+
+    def add_beside(
+        self, terms: Iterable[Term], columns: IntArray, coefficients: FloatArray, upper: float
+    ) -> None:
+        """Add the row of ``terms`` and of different other ``columns``."""
+        self._indices.frombytes(columns.astype(np.int32).tobytes())
+        self._values.frombytes(coefficients.astype(np.float64).tobytes())
+        self.add(terms, upper)
+
     @property
     def starts(self) -> IntArray:
         """Where each row begins."""

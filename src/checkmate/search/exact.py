@@ -10,9 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError
+from checkmate.errors import NotFoundError
 from checkmate.graph import OpId
-from checkmate.liveness import insert_frees
 from checkmate.milp.assemble import make_clock, make_program
 from checkmate.milp.covers import Cover, add_cover_rows, find_covers
 from checkmate.milp.encode import decode, encode, is_frontier_advancing
@@ -20,16 +19,16 @@ from checkmate.milp.frame import make_frame
 from checkmate.milp.model import FloatArray, Program
 from checkmate.milp.reach import count_coefficients
 from checkmate.milp.rows import FAMILIES, Family
-from checkmate.plan import Claim, SolverInfo, Space, Termination
+from checkmate.plan import Claim, SolverInfo, Space
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
+from checkmate.search.claims import find_termination, make_failure, run_order
 from checkmate.search.finding import Finding, Limits
-from checkmate.simulate import Simulation, simulate
 from checkmate.solver.process import solve_in_worker
 from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
-from checkmate.units import format_nbytes_exactly, format_ns
 
 STRATEGY = "exact"
+SPACE: Space = "frontier-advancing"
 MAX_COEFFICIENTS = 3 * 10**7
 """A program with more would fill memory before it is solved."""
 
@@ -47,11 +46,11 @@ def solve_exact(
     """
     check_conceivable(problem, budget_nbytes)
     in_order = tuple(OpId(i) for i in range(len(problem.graph.ops)))
-    if _run(problem, in_order).peak.nbytes <= budget_nbytes:
+    if run_order(problem, in_order).peak.nbytes <= budget_nbytes:
         claim = Claim(STRATEGY, "all-schedules", problem.costs.total_ns, "optimal")
         return Finding(in_order, claim)
     known = None if start is None else tuple(start)
-    if known is not None and _run(problem, known).peak.nbytes > budget_nbytes:
+    if known is not None and run_order(problem, known).peak.nbytes > budget_nbytes:
         known = None
     return _Search(problem, budget_nbytes, limits).run(known)
 
@@ -88,8 +87,8 @@ class _Search:
         result, found = self._solve(start)
         orders = [order for order in (found, known) if order is not None]
         if not orders:
-            raise self._make_failure(result)
-        best = min(orders, key=lambda order: _run(self._problem, order).time_ns)
+            raise make_failure(self._problem, self._budget_nbytes, self._bound_ns, SPACE, result)
+        best = min(orders, key=lambda order: run_order(self._problem, order).time_ns)
         return Finding(best, self._make_claim(best, result))
 
     def relax(self) -> int:
@@ -98,7 +97,7 @@ class _Search:
         relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
         result = self._ask(relaxed, None)
         if result.status != "solved":
-            raise self._make_failure(result)
+            raise make_failure(self._problem, self._budget_nbytes, self._bound_ns, SPACE, result)
         return self._bound_ns
 
     def _solve(self, start: FloatArray | None) -> tuple[MilpResult, Order | None]:
@@ -136,38 +135,16 @@ class _Search:
         return result
 
     def _make_claim(self, order: Order, result: MilpResult) -> Claim:
-        time_ns = _run(self._problem, order).time_ns
-        space: Space = "frontier-advancing"
+        time_ns = run_order(self._problem, order).time_ns
+        space: Space = SPACE
         bound_ns = min(self._bound_ns, time_ns)
         if not is_frontier_advancing(self._problem.graph, order):
             space, bound_ns = "all-schedules", self._problem.costs.total_ns
         info = SolverInfo("HiGHS", result.version, THREADS, SEED)
-        termination = self._find_termination(time_ns, bound_ns, result)
+        termination = find_termination(
+            time_ns, bound_ns, self._limits, interrupted=result.status == "interrupted"
+        )
         return Claim(STRATEGY, space, bound_ns, termination, info)
-
-    def _find_termination(self, time_ns: int, bound_ns: int, result: MilpResult) -> Termination:
-        if time_ns == bound_ns:
-            return "optimal"
-        if time_ns - bound_ns <= self._limits.gap * bound_ns:
-            return "gap"
-        return "interrupted" if result.status == "interrupted" else "limit"
-
-    def _make_failure(self, result: MilpResult) -> InterruptError | NotFoundError:
-        budget = format_nbytes_exactly(self._budget_nbytes)
-        if result.status == "infeasible":
-            return NoneInSpaceError(
-                f"no frontier-advancing schedule of {self._problem.graph.name!r} fits in {budget}",
-                hint="raise --budget",
-            )
-        bound = format_ns(self._bound_ns)
-        what = f"no schedule found that fits in {budget}; none that does takes less than {bound}"
-        if result.status == "interrupted":
-            return InterruptError(f"interrupted: {what}")
-        return NotFoundError(what, hint="raise the limits or --budget")
-
-
-def _run(problem: Problem, order: Sequence[OpId]) -> Simulation:
-    return simulate(problem, insert_frees(problem.graph, order))
 
 
 def _check_size(problem: Problem) -> None:

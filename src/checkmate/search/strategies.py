@@ -18,6 +18,7 @@ from checkmate.search.bound import check_conceivable
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Finding, Limits
+from checkmate.search.stages import solve_stages
 from checkmate.simulate import simulate
 from checkmate.units import format_nbytes_exactly
 
@@ -33,8 +34,8 @@ def find_automatically(problem: Problem, budget_nbytes: int, limits: Limits) -> 
     """Return the best that the strategies find together.
 
     Keep-all when it fits; else the greedy, which the paper's program then improves and bounds
-    where the graph is small enough for it. Raises `InfeasibleError` with a proof for all
-    schedules, else `NotFoundError`.
+    where the graph is small enough for it, and the search for chains of stages elsewhere. Raises
+    `InfeasibleError` with a proof for all schedules, else `NotFoundError`.
     """
     check_conceivable(problem, budget_nbytes)
     with contextlib.suppress(NotFoundError):
@@ -43,12 +44,12 @@ def find_automatically(problem: Problem, budget_nbytes: int, limits: Limits) -> 
     try:
         found = _find_greedily(problem, budget_nbytes, limits)
     except NotFoundError:
-        if is_small:
-            return _find_despite_greedy(problem, budget_nbytes, limits)
-        raise
-    if not is_small or found.claim.termination != "limit":
+        find = _find_despite_greedy if is_small else _find_in_stages
+        return find(problem, budget_nbytes, limits)
+    if found.claim.termination != "limit":
         return found
-    return solve_exact(problem, budget_nbytes, limits, found.order)
+    improve = solve_exact if is_small else _improve_in_stages
+    return improve(problem, budget_nbytes, limits, found.order)
 
 
 def _find_despite_greedy(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
@@ -102,6 +103,20 @@ def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Findi
     return solve_exact(problem, budget_nbytes, limits)
 
 
+def _improve_in_stages(
+    problem: Problem, budget_nbytes: int, limits: Limits, order: Sequence[OpId]
+) -> Finding:
+    """Return the best that begins from the greedy's ``order``; itself where there are no stages."""
+    try:
+        return solve_stages(problem, budget_nbytes, limits, order)
+    except NotFoundError:
+        return _judge("greedy", problem, budget_nbytes, limits, order)
+
+
+def _find_in_stages(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return solve_stages(problem, budget_nbytes, limits)
+
+
 STRATEGIES: Mapping[str, Strategy] = {
     "auto": find_automatically,
     "keep-all": _find_keep_all,
@@ -109,6 +124,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "chen-greedy": _find_chen_greedily,
     "greedy": _find_greedily,
     "exact": _find_exactly,
+    "stages": _find_in_stages,
 }
 
 

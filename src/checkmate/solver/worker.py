@@ -49,7 +49,9 @@ def main(folder: Path) -> None:
 
 
 def _await_stop(stop: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: its lock, held by this thread, would keep Python from ending for 1 s.
+    while os.read(0, 1024):
+        pass
     stop.set()
 
 
