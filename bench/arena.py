@@ -1,6 +1,6 @@
 """Compare the smallest arena limit that works with the predicted one.
 
-    python bench/arena.py [--threads 1] [--shares 100,80,65] [NAME ...]
+    python bench/arena.py [--threads 1] [--shares 100,80,65] [--fences run] [NAME ...]
 
 One line per tiny graph and budget, at a batch whose activations exceed 20 MB: peak of live bytes
 planned, measured, and their ratio; the arena predicted, the smallest limit under which a
@@ -22,8 +22,9 @@ from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
-from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.storage import find_arena_rules
+from checkmate.onnxio.windows import Fences
+from checkmate.onnxio.write import render_model
 from checkmate.problem import Problem
 from checkmate.profiler.profile import ProfileOptions, profile_model
 from checkmate.profiler.specify import specify_inputs
@@ -49,12 +50,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shares", default="100,80,65")
+    parser.add_argument("--fences", choices=["none", "run", "all"], default="run")
     parser.add_argument("names", nargs="*", default=list(BATCHES))
     arguments = parser.parse_args()
     print(HEADER)
     for name in arguments.names:
         with tempfile.TemporaryDirectory() as folder:
-            trial = Trial(name, Settings(threads=arguments.threads), Path(folder))
+            settings = Settings(threads=arguments.threads)
+            trial = Trial(name, settings, arguments.fences, Path(folder))
             for share in map(int, arguments.shares.split(",")):
                 for line in trial.measure(share):
                     print(f"{name:12} {share:>5}% {line}", flush=True)
@@ -63,12 +66,14 @@ def main() -> None:
 class Trial:
     """One graph at one batch size, profiled once."""
 
-    def __init__(self, name: str, settings: Settings, folder: Path) -> None:
-        self._settings, self._folder = settings, folder
+    def __init__(self, name: str, settings: Settings, fences: Fences, folder: Path) -> None:
+        self._settings, self._fences, self._folder = settings, fences, folder
         self._model: Model = read_model(GRAPHS / f"{name}-tiny-bN.onnx", {"N": BATCHES[name]})
         options = ProfileOptions(threads=settings.threads, max_runs=1)
         profile = profile_model(self._model, probe_device("cpu"), options, lambda _: None)
-        self._problem = Problem(self._model.graph, profile.costs)
+        self._problem = Problem(
+            self._model.graph, profile.costs, find_arena_rules(self._model, "cpu")
+        )
         self._inputs = folder / "inputs.npz"
         save_arrays(self._inputs, make_inputs(specify_inputs(self._model), 0))
 
@@ -81,10 +86,10 @@ class Trial:
             return
         planned = simulate(self._problem, schedule).peak
         planned_nbytes = planned.live_nbytes + planned.workspace_nbytes
-        rules = find_arena_rules(self._model, "cpu")
-        arena = find_arena_peak(self._problem, schedule, rules)
+        assert self._problem.arena is not None
+        arena = find_arena_peak(self._problem, schedule, self._problem.arena)
         path = self._folder / "model.onnx"
-        path.write_bytes(rewrite_model(self._model, schedule).SerializeToString())
+        path.write_bytes(render_model(self._model, schedule, path, self._fences))
         ran = max(run_model(path, self._inputs, RunOptions(self._settings)).run_nbytes)
         real = self._find_smallest_limit(path, arena)
         yield (

@@ -15,10 +15,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from checkmate.arena import count_budget_nbytes
 from checkmate.folding import fold_views
 from checkmate.formats.costs_json import read_costs, resolve_costs
 from checkmate.heuristics.greedy import find_smallest_budget
+from checkmate.liveness import insert_frees
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.storage import find_arena_rules
 from checkmate.problem import Problem
 from checkmate.search.strategies import GREEDY_EFFORT
 
@@ -58,11 +61,14 @@ class Trial:
         self._run("profile", "--dim", f"N={self._batch}", "-o", str(self._costs))
 
     def find_smallest(self) -> int:
-        """Return the smallest budget that the greedy reaches, in bytes."""
-        graph = read_model(self._model, {"N": self._batch}).graph
-        problem = Problem(graph, resolve_costs(read_costs(self._costs), graph))
-        nbytes, _ = find_smallest_budget(fold_views(problem).folded, GREEDY_EFFORT)
-        return nbytes
+        """Return the budget of the smallest schedule that the greedy reaches, in bytes."""
+        model = read_model(self._model, {"N": self._batch})
+        costs = resolve_costs(read_costs(self._costs), model.graph)
+        problem = Problem(model.graph, costs, find_arena_rules(model, "cpu"))
+        folding = fold_views(problem)
+        _, order = find_smallest_budget(folding.folded, GREEDY_EFFORT)
+        schedule = insert_frees(model.graph, folding.unfold(order))
+        return count_budget_nbytes(problem, schedule)
 
     def measure(self, budget: str) -> str:
         """Return one line: a solve, then a run of both graphs."""

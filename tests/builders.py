@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from checkmate.costs import Costs, Origin
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
@@ -137,3 +137,13 @@ def _add_forward(rng: random.Random, draft: _Draft, i: int) -> None:
     if rng.random() < 0.25:
         draft.specs.append(view(f"v{i}", f"f{i}", time_ns=0))
         draft.owners.append(f"v{i}")
+
+
+def scale(problem: Problem, factor: int) -> Problem:
+    """Return ``problem`` with all bytes times ``factor``."""
+    graph, costs = problem.graph, problem.costs
+    tensors = tuple(replace(t, nbytes=t.nbytes * factor) for t in graph.tensors)
+    workspace_nbytes = tuple(nbytes * factor for nbytes in costs.workspace_nbytes)
+    return Problem(
+        replace(graph, tensors=tensors), replace(costs, workspace_nbytes=workspace_nbytes)
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from builders import op, problem, random_training, view
+from builders import op, problem, random_training, scale, view
 from checkmate.arena import ArenaPeak, find_arena_peak, fits_arena
 from checkmate.chunks import Arena
 from checkmate.errors import OutOfMemoryError
@@ -39,15 +38,6 @@ def in_file_order(problem: Problem) -> Schedule:
 
 def find_peak(problem: Problem, rules: ArenaRules) -> ArenaPeak:
     return find_arena_peak(problem, in_file_order(problem), rules)
-
-
-def scale(problem: Problem, factor: int) -> Problem:
-    graph, costs = problem.graph, problem.costs
-    tensors = tuple(replace(t, nbytes=t.nbytes * factor) for t in graph.tensors)
-    workspace_nbytes = tuple(nbytes * factor for nbytes in costs.workspace_nbytes)
-    return Problem(
-        replace(graph, tensors=tensors), replace(costs, workspace_nbytes=workspace_nbytes)
-    )
 
 
 def fill(arena: Arena, *sizes: int) -> list[int]:

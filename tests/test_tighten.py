@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import op, problem, random_training
+from builders import op, problem, random_training, scale
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
@@ -22,7 +22,6 @@ from checkmate.problem import Problem
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
 from onnx_models import DEEP_MLP, save
-from test_arena import scale
 
 PROVE = Limits(gap=0.0)
 EXACT = ArenaRules(ArenaSetup("exact"))

@@ -14,7 +14,7 @@ from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.units import format_nbytes_exactly
 
-N_ATTEMPTS = 8
+N_ATTEMPTS = 12
 """Searches, each with another budget of bytes."""
 _FINENESS = 256
 """Budgets of bytes closer than one of so many parts of the budget are one."""
@@ -39,9 +39,10 @@ def tighten(
     """Return the fastest draft found whose arena fits in ``budget_nbytes``.
 
     ``first`` was found with all of the budget in bytes. When its arena does not fit, the next
-    search gets less by what was too much; from then on, budgets halve the way between one that did
-    not fit and one that did, or within which nothing was found. What fits in the arena fits in
-    bytes too, so the bound of the first holds for all. Raises `NotFoundError` when no arena fits.
+    search gets less by what was too much, the one after it less again by twice as much, and so on;
+    from then on, budgets halve the way between one that did not fit and one that did, or within
+    which nothing was found. What fits in the arena fits in bytes too, so the bound of the first
+    holds for all. Raises `NotFoundError` when no arena fits.
     """
     attempts = _Attempts(problem, budget_nbytes, limits, first)
     while (live_nbytes := attempts.choose_next()) is not None:
@@ -104,11 +105,14 @@ class _Attempts:
         is_good = self._best is not None and self._is_close(self._best)
         if is_good or self._n_attempts >= N_ATTEMPTS or self._low == self._budget_nbytes:
             return None
-        if self._low is None:
-            return max(0, self._high - self._excess_nbytes)
-        if self._high - self._low <= self._step_nbytes:
-            return None
-        return (self._low + self._high) // 2
+        low_nbytes = self._low
+        if low_nbytes is None:
+            lower_nbytes = self._high - (self._excess_nbytes << (self._n_attempts - 1))
+            if lower_nbytes > 0:
+                return lower_nbytes
+            low_nbytes = 0
+        is_fine = self._high - low_nbytes <= self._step_nbytes
+        return None if is_fine else (low_nbytes + self._high) // 2
 
     def take_best(self) -> Draft:
         """Return the fastest draft that fits, with what the first search proved."""
