@@ -262,6 +262,20 @@ def test_a_schedule_above_its_budget_does_not_pass(tmp_path: Path) -> None:
         assert message in done.stderr
 
 
+def test_a_schedule_that_fits_the_arena_says_so_and_is_held_to_it(tmp_path: Path) -> None:
+    done = solve_mlp(tmp_path, "--budget", "90%", "--arena", "-o", "s.json")
+    assert done.returncode == 0, done.stderr
+    assert "fragmentation" in done.stderr
+    document = json.loads((tmp_path / "s.json").read_text())
+    peak = document["peak"]
+    assert 0 < peak["fragmentation_nbytes"] <= document["budget_nbytes"] - document["peak_nbytes"]
+    assert int(document["runtime"]["arena_limit_nbytes"]) < document["budget_nbytes"]
+    for fragmentation_nbytes, code in ((peak["fragmentation_nbytes"], 0), (0, 7)):
+        document["peak"] = peak | {"fragmentation_nbytes": fragmentation_nbytes}
+        (tmp_path / "t.json").write_text(json.dumps(document))
+        assert checkmate("check", "model.onnx", "t.json", cwd=tmp_path).returncode == code
+
+
 def test_a_schedule_that_cannot_run_is_an_input_error(tmp_path: Path) -> None:
     solve_mlp(tmp_path, "--budget", "95%", "-o", "s.json")
     document = json.loads((tmp_path / "s.json").read_text())
