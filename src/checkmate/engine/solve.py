@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from checkmate.arena import count_budget_nbytes
-from checkmate.engine.tighten import Draft, halve_time, tighten
+from checkmate.arena import count_budget_nbytes, is_within
+from checkmate.engine.fit import fit
+from checkmate.engine.tighten import Draft, halve_time
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
@@ -57,8 +58,8 @@ def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -
         draft = find(budget_nbytes, halve_time(limits) if is_arena else limits)
     except (InfeasibleError, NotFoundError) as error:
         raise _add_smallest_budget(error, folding, budget_nbytes) from error
-    if is_arena:
-        draft = tighten(problem, budget_nbytes, halve_time(limits), draft, find)
+    if is_arena and not is_within(problem, draft.schedule, budget_nbytes):
+        draft = fit(folding, budget_nbytes, halve_time(limits), draft, find)
     return certify(problem, draft.schedule, budget_nbytes, draft.claim)
 
 
