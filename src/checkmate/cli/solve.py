@@ -10,6 +10,7 @@ from typing import Literal
 
 import click
 
+from checkmate.cli.arena_report import make_arena_document
 from checkmate.cli.fencing import choose_fences, fences_option, read_fences
 from checkmate.cli.options import (
     Duration,
@@ -74,7 +75,11 @@ class _Files:
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
 @fences_option
-@click.option("--arena", is_flag=True, help="Fit what onnxruntime's arena adds too.")
+@click.option(
+    "--arena/--no-arena",
+    default=None,
+    help="Fit what onnxruntime's arena adds too.  [default: unless costs are of CUDA]",
+)
 @json_option
 def command(
     model: Path,
@@ -90,7 +95,7 @@ def command(
     node_limit: int | None,
     gap: float,
     fences: Fences,
-    arena: bool,
+    arena: bool | None,
     as_json: bool,
 ) -> None:
     """Find the cheapest schedule of MODEL that fits a memory budget.
@@ -111,10 +116,14 @@ def command(
     written = _write(files, source, plan, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:
-        document = make_document(record) | {
-            "files": {kind: str(path) for kind, path in written.items()},
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        document = (
+            make_document(record)
+            | make_arena_document(record)
+            | {
+                "files": {kind: str(path) for kind, path in written.items()},
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        )
         click.echo(json.dumps(document))
 
 

@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from checkmate.arena import is_within
 from checkmate.engine.tighten import Draft, Find, tighten
 from checkmate.folding import Folding
+from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
 from checkmate.liveness import insert_frees
 from checkmate.plan import Claim
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
 
+Accepts = Callable[[Schedule], bool]
+"""Whether a schedule fits as it is written, with all that this adds."""
 
-def fit(folding: Folding, budget_nbytes: int, limits: Limits, first: Draft, find: Find) -> Draft:
-    """Return the fastest draft found whose arena fits in ``budget_nbytes``.
 
-    ``first`` is the best in bytes; its arena does not fit. What fits in the arena fits in bytes
-    too, so the bound of ``first`` holds for all. Raises `NotFoundError` when no arena fits.
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a schedule has to fit."""
+
+    budget_nbytes: int
+    accepts: Accepts | None = None
+    """None: nothing is added by writing it."""
+
+    def is_met(self, problem: Problem, schedule: Schedule) -> bool:
+        """Return whether ``schedule`` runs in the budget, and as it is written too."""
+        is_fit = is_within(problem, schedule, self.budget_nbytes)
+        return is_fit and (self.accepts is None or self.accepts(schedule))
+
+
+def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) -> Draft:
+    """Return the fastest draft found that meets ``goal``.
+
+    ``first`` is the best in bytes, and does not. What fits in the arena fits in bytes too, so the
+    bound of ``first`` holds for all. Raises `NotFoundError` when no arena fits.
     """
-    problem, bound_ns = folding.original, first.claim.bound_ns
+    problem = folding.original
+
+    def accepts(order: tuple[OpId, ...]) -> bool:
+        schedule = insert_frees(problem.graph, folding.unfold(order))
+        return goal.is_met(problem, schedule)
+
     deadline_s = None if limits.time_s is None else time.monotonic() + limits.time_s / 2
-    good_ns = int(bound_ns * (1 + limits.gap)) - folding.view_ns
-    start = folding.fold(first.schedule.order)
-    order = pack(folding.folded, budget_nbytes, start, PackingLimits(good_ns, deadline_s))
+    good_ns = int(first.claim.bound_ns * (1 + limits.gap)) - folding.view_ns
+    starts = (folding.fold(first.schedule.order),)
+    until = PackingLimits(good_ns, deadline_s)
+    order = pack(folding.folded, goal.budget_nbytes, starts, until, accepts)
     if order is None:
-        return tighten(problem, budget_nbytes, limits, first, find)
+        return tighten(problem, goal.budget_nbytes, limits, first, find)
     schedule = insert_frees(problem.graph, folding.unfold(order))
     time_ns = simulate(problem, schedule).time_ns
     return Draft(schedule, time_ns, _claim(first.claim, time_ns, limits))

@@ -68,6 +68,8 @@ class Filled:
     """How much larger all overflows were than the largest chunk, and the peak than its limit."""
     overflow: Overflow | None
     """The first."""
+    lacks: tuple[tuple[int, int], ...] = ()
+    """Per overflow: its position, and the bytes by which it was larger than any chunk."""
 
 
 def make_arena_tables(problem: Problem, budget_nbytes: int) -> ArenaTables:
@@ -142,6 +144,7 @@ class _Filling:
         self._address: dict[TensorId, int] = {}
         self._position = 0
         self._live_nbytes = self._peak_nbytes = self._lack_nbytes = 0
+        self._lacks: list[tuple[int, int]] = []
         self._overflow: Overflow | None = None
         for nbytes in tables.resident_nbytes:
             self._allocate(nbytes, HELD)
@@ -153,7 +156,7 @@ class _Filling:
 
     def conclude(self) -> Filled:
         over_nbytes = max(0, self._peak_nbytes - self._all.live_limit_nbytes)
-        return Filled(self._lack_nbytes + over_nbytes, self._overflow)
+        return Filled(self._lack_nbytes + over_nbytes, self._overflow, tuple(self._lacks))
 
     def compute(self, position: int, op: OpId, dying: Sequence[TensorId]) -> None:
         tables, nbytes = self._tables, self._tables.nbytes
@@ -201,7 +204,9 @@ class _Filling:
         return address
 
     def _note_overflow(self, nbytes: int) -> None:
-        self._lack_nbytes += nbytes - self._arena.largest_free_nbytes
+        lack_nbytes = nbytes - self._arena.largest_free_nbytes
+        self._lack_nbytes += lack_nbytes
+        self._lacks.append((self._position, lack_nbytes))
         if self._overflow is None:
             chunks = (
                 Chunk(address, size, self._owners[address] if is_used else FREE)

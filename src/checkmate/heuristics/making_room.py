@@ -9,7 +9,9 @@ for a schedule made ahead: a freed tensor is freed after its last read before th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from checkmate.graph import OpId, TensorId
 from checkmate.heuristics.arena_tables import (
@@ -34,15 +36,32 @@ _PATIENCE = 12
 Order = tuple[OpId, ...]
 
 
-def make_room(tables: ArenaTables, order: Sequence[OpId]) -> Order | None:
-    """Return ``order`` with recomputes added until it fits in its arena; None: no way was found."""
+@dataclass(frozen=True, slots=True)
+class _Bans:
+    """What a step must not lead to."""
+
+    seen: Collection[Order]
+    kept: Collection[TensorId]
+    """Tensors that are not evicted."""
+
+
+def make_room(
+    tables: ArenaTables,
+    order: Sequence[OpId],
+    most_ns: float = math.inf,
+    kept: Collection[TensorId] = (),
+) -> Order | None:
+    """Return ``order`` with recomputes added until it fits in its arena; None: no way was found.
+
+    Gives up above ``most_ns``, and evicts none of ``kept``.
+    """
     current = tuple(order)
     filled = fill(tables, current)
     least_nbytes, patience = filled.excess_nbytes, _PATIENCE
     seen = {current}
     while filled.excess_nbytes:
-        step = _take_step(tables, current, filled, seen)
-        if step is None or not patience:
+        step = _take_step(tables, current, filled, _Bans(seen, kept))
+        if step is None or not patience or sum_ns(tables.tables, step[0]) > most_ns:
             return None
         current, filled = step
         seen.add(current)
@@ -71,21 +90,21 @@ def drop_recomputes(tables: ArenaTables, order: Order) -> Order:
 
 
 def _take_step(
-    tables: ArenaTables, order: Order, filled: Filled, seen: set[Order]
+    tables: ArenaTables, order: Order, filled: Filled, bans: _Bans
 ) -> tuple[Order, Filled] | None:
     """Return the best order that frees a stretch for the first overflow."""
     if filled.overflow is None:
         return None
     best: tuple[tuple[int, float], Order, Filled] | None = None
-    before_ns = _sum_ns(tables.tables, order)
-    windows = _find_windows(tables.tables, order, filled.overflow)
+    before_ns = sum_ns(tables.tables, order)
+    windows = _find_windows(tables.tables, order, filled.overflow, bans.kept)
     for window in windows[:_N_WINDOWS]:
         changed = _evict(tables, order, filled.overflow.position, window)
-        if changed is None or changed in seen:
+        if changed is None or changed in bans.seen:
             continue
         now = fill(tables, changed)
         gained_nbytes = filled.excess_nbytes - now.excess_nbytes
-        added_ns = _sum_ns(tables.tables, changed) - before_ns
+        added_ns = sum_ns(tables.tables, changed) - before_ns
         is_worse = gained_nbytes <= 0
         rank = (is_worse, float(-gained_nbytes) if is_worse else (added_ns + 1) / gained_nbytes)
         if best is None or rank < best[0]:
@@ -93,10 +112,12 @@ def _take_step(
     return None if best is None else best[1:]
 
 
-def _find_windows(tables: Tables, order: Order, overflow: Overflow) -> list[tuple[TensorId, ...]]:
+def _find_windows(
+    tables: Tables, order: Order, overflow: Overflow, kept: Collection[TensorId]
+) -> list[tuple[TensorId, ...]]:
     """Return the tensors of each stretch that holds the request, the fastest to make first."""
     op = order[overflow.position]
-    pinned = {HELD, *tables.reads[op], *tables.makes[op]}
+    pinned = {HELD, *kept, *tables.reads[op], *tables.makes[op]}
     chunks = overflow.chunks
     found = dict.fromkeys(
         window
@@ -169,9 +190,10 @@ def _find_missing(
     return sorted(found)
 
 
-def _sum_ns(tables: Tables, order: Sequence[OpId]) -> int:
+def sum_ns(tables: Tables, order: Sequence[OpId]) -> int:
+    """Return the time of ``order``."""
     return sum([tables.time_ns[op] for op in order])
 
 
 def _sum_window_ns(tables: Tables, window: Sequence[TensorId]) -> int:
-    return _sum_ns(tables, sorted({tables.producers[tensor] for tensor in window}))
+    return sum_ns(tables, sorted({tables.producers[tensor] for tensor in window}))
