@@ -45,6 +45,21 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     return rewritten
 
 
+def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
+    """Return the name of the node that each compute of ``schedule`` becomes, in its order."""
+    return tuple(node.name for node in _Rewriter(model, schedule).run())
+
+
+def name_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[str, ...]:
+    """Return the names of the rewritten nodes in their order, Shape and Size and constants apart.
+
+    These run where they like.
+    """
+    nodes = rewrite_model(model, schedule, fences).graph.node
+    hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
+    return tuple(n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant")
+
+
 def name_recompute(name: str, number: int) -> str:
     """Return the name of the recompute ``number`` (from 1) of what is called ``name``."""
     return f"{name}__recompute{number}"
