@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from checkmate.cli.fencing import choose_fences, fences_option, read_fences
+from checkmate.cli.fencing import Choice, choose_fences, fences_option, read_fences
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -33,7 +33,6 @@ from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.load import list_external_files, load_proto
-from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
 from checkmate.plan import Plan
 from checkmate.search.finding import Limits
@@ -89,7 +88,7 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
-    fences: Fences,
+    fences: Choice,
     arena: bool,
     as_json: bool,
 ) -> None:
