@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from checkmate.cli.fencing import Choice, choose_fences, fences_option, read_fences
+from checkmate.cli.fencing import Choice, Search, fences_option, read_fences, solve_fenced
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -27,7 +27,7 @@ from checkmate.cli.outputs import check_outputs
 from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
 from checkmate.cli.source import Asked, Source, is_document, read_source
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.solve import run_baseline
 from checkmate.errors import UsageError
 from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
@@ -105,8 +105,8 @@ def command(
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan = solve(source.problem, budget_nbytes, strategy, limits)
-    record = make_record(source, plan, baseline, choose_fences(source, fences))
+    plan, held = solve_fenced(source, Search(budget_nbytes, strategy, limits), fences)
+    record = make_record(source, plan, baseline, held)
     written = _write(files, source, plan, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:
