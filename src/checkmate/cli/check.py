@@ -65,9 +65,9 @@ def command(
     order with the schedule, the peak of each run with the budget; and in an arena that cannot grow
     past the budget the rewritten graph has to complete, and the original to fail.
     """
-    record = read_schedule(schedule)
     if written is not None and not run:
         raise UsageError("--onnx names a model to run", hint="add --run")
+    record = read_schedule(schedule)
     if run and is_document(model):
         raise UsageError("a problem file cannot run", hint="give the model that it was made from")
     has_arena = "arena_limit_nbytes" in record.runtime

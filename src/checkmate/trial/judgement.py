@@ -101,8 +101,8 @@ def find_pattern_block(trial: Trial) -> tuple[int, int] | None:
 
     None: no later run takes more.
     """
-    pair = next(pair for pair in trial.pairs if pair.manner == "default")
-    peaks = [peak for peak in _list_peaks(pair.rewritten) if peak is not None]
+    found = (_list_peaks(p.rewritten) for p in trial.pairs if p.manner == "default")
+    peaks = [peak for peak in next(found, []) if peak is not None]
     if len(peaks) < 2 or max(peaks[1:]) <= peaks[0]:
         return None
     return peaks[0], max(peaks[1:])

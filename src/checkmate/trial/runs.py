@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,8 @@ _REFERENCES: Mapping[Manner, Manner] = {
 }
 """Per set of options: the one under which the original is run to compare with."""
 
+MANNERS: tuple[Manner, ...] = tuple(_REFERENCES)
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -52,13 +54,16 @@ class Trial:
     """All that was run."""
 
     pairs: tuple[Pair, ...]
-    """The options that we recommend first."""
+    """One for each set of options, those that we recommend first."""
     proof: Proof | None
     """None: the budget leaves nothing that an arena could be limited to."""
 
 
 def run_trial(
-    rewriting: Rewriting, record: ScheduleRecord, provider: Literal["auto", "cuda", "cpu"]
+    rewriting: Rewriting,
+    record: ScheduleRecord,
+    provider: Literal["auto", "cuda", "cpu"],
+    manners: Sequence[Manner] = MANNERS,
 ) -> Trial:
     """Run a model and its rewriting in child processes and return what they did."""
     found = probe_device(provider).provider
@@ -67,7 +72,7 @@ def run_trial(
         write_pair(rewriting, Path(name)) as files,
     ):
         runner = _Runner(rewriting.model, files, Path(name), found)
-        pairs = tuple(_run_pair(rewriting, runner, manner) for manner in _REFERENCES)
+        pairs = tuple(_run_pair(rewriting, runner, manner) for manner in manners)
         first = pairs[0]
         held = Held(_find_live(first.original), _find_live(first.rewritten))
         proof = prove(rewriting.model, files, record, Settings(found), held)
