@@ -35,6 +35,7 @@ def solve_file(
     fences: Choice = "all",
     arena: bool = False,
     dims: dict[str, int] | None = None,
+    strategy: str = "auto",
 ) -> Solved:
     """Return the model in ``path`` solved for a share of its peak without recompute.
 
@@ -43,7 +44,7 @@ def solve_file(
     source = read_source(path, Asked(dims or {}, costs="flops", arena=arena))
     assert source.model is not None
     baseline = run_baseline(source.problem)
-    search = Search(baseline.peak.nbytes * percent // 100, "auto", Limits())
+    search = Search(baseline.peak.nbytes * percent // 100, strategy, Limits())
     plan, held = solve_fenced(source, search, fences)
     record = make_record(source, plan, baseline, held)
     return Solved(source, plan, record, Rewriting(source.model, plan.schedule, held))
