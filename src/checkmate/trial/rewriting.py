@@ -39,25 +39,30 @@ class Files:
 def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
     """Write what is run to files that are gone afterwards.
 
-    They lie in ``folder``, or beside the model when that keeps weights in other files. Where a
-    model draws random numbers, both files get seeds: sessions would draw other ones.
+    They lie in ``folder``, or beside the file that they are made from when that keeps weights in
+    other files. Where a model draws random numbers, both files get seeds: sessions would draw other
+    ones. What is as it is to be run is not written again.
     """
-    model = rewriting.model
-    is_beside = has_external_data(model.proto)
-    place = model.path.parent if is_beside else folder
-    prefix = f".{folder.name}-" if is_beside else ""
-    contents = {place / f"{prefix}rewritten.onnx": _render(rewriting)}
-    original = model.path
+    model, written = rewriting.model, rewriting.written
+    is_apart = has_external_data(model.proto)
+    places = [
+        (base.parent / f".{folder.name}-{name}.onnx" if is_apart else folder / f"{name}.onnx")
+        for name, base in (("original", model.path), ("rewritten", written or model.path))
+    ]
+    contents: dict[Path, bytes] = {}
     if is_random(model):
-        original = place / f"{prefix}original.onnx"
-        contents[original] = render_seeded(model.proto)
+        contents[places[0]] = render_seeded(model.proto)
+    if is_random(model) or written is None:
+        contents[places[1]] = _render(rewriting)
     try:
         write_files(contents)
-        yield Files(original, next(iter(contents)))
+        yield Files(
+            places[0] if places[0] in contents else model.path,
+            places[1] if places[1] in contents else written or model.path,
+        )
     finally:
-        if is_beside:
-            for path in contents:
-                path.unlink(missing_ok=True)
+        for path in contents:
+            path.unlink(missing_ok=True)
 
 
 def _render(rewriting: Rewriting) -> bytes:
