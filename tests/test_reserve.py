@@ -28,14 +28,14 @@ def test_a_budget_without_room_for_fences_gets_none_of_its_own_accord(tmp_path: 
 
 def test_what_fences_take_is_left_to_them(tmp_path: Path) -> None:
     problem = solve_file(save(tmp_path, deep_mlp(4)), 95, dims=DIMS).source.problem
-    whole = solve(problem, run_baseline(problem).peak.nbytes, "greedy", Limits())
+    whole = solve(problem, run_baseline(problem).peak.nbytes, "exact", Limits())
     budget_nbytes = whole.peak.nbytes
     room_nbytes = 100
 
     def find_need(schedule: object) -> int:
         return budget_nbytes + room_nbytes if schedule == whole.schedule else 0
 
-    plan = solve_with_room(problem, budget_nbytes, "greedy", Limits(), find_need)
+    plan = solve_with_room(problem, budget_nbytes, "exact", Limits(), find_need)
     assert plan.peak.nbytes <= budget_nbytes - room_nbytes
     assert plan.budget_nbytes == budget_nbytes
     # What was proved with all of the budget, not with less.
