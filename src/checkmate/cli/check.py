@@ -17,7 +17,7 @@ from checkmate.cli.options import (
     provider_option,
 )
 from checkmate.cli.report import echo_note, print_table
-from checkmate.cli.source import Asked, Source, is_document, read_source
+from checkmate.cli.source import Asked, Source, is_document, read_source_of
 from checkmate.cli.trial import Rewriting, Trial, run_both
 from checkmate.errors import InputError, UsageError
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
@@ -73,14 +73,10 @@ def command(
 
 def _read_source(model: Path, record: ScheduleRecord, asked: Asked) -> Source:
     """Return the model, or the problem, that ``record`` is for."""
-    if is_document(model):
-        asked = Asked({}, None, "auto")
     try:
-        source = read_source(model, asked)
+        return read_source_of(record, model, asked)
     except UsageError as error:
         raise InputError(f"the schedule does not fit the model: {error.message}") from error
-    source.check_digest(record)
-    return source
 
 
 def _print_trial(trial: Trial, record: ScheduleRecord) -> None:

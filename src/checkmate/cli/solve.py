@@ -20,6 +20,7 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    optimize_option,
     parse_dims,
     provider_option,
 )
@@ -30,11 +31,16 @@ from checkmate.cli.source import Asked, Source, is_document, read_source
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import UsageError
 from checkmate.files import write_files
-from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
+from checkmate.formats.schedule_json import (
+    Optimization,
+    ScheduleRecord,
+    make_document,
+    render_schedule,
+)
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.windows import Fences
-from checkmate.onnxio.write import render_model
+from checkmate.onnxio.write import render_model, render_planned
 from checkmate.plan import Plan
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
@@ -48,6 +54,7 @@ class _Files:
     model: Path
     output: Path | None
     onnx_path: Path | None
+    optimized: Path | None
 
 
 @click.command("solve")
@@ -59,6 +66,12 @@ class _Files:
 @provider_option
 @dim_option
 @loss_option
+@optimize_option
+@click.option(
+    "--optimized-model",
+    type=click.Path(path_type=Path),
+    help="Model to write: optimized, without recompute.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -85,6 +98,8 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    optimize: Optimization | None,
+    optimized_model: Path | None,
     strategy: str,
     time_limit: float,
     node_limit: int | None,
@@ -99,8 +114,9 @@ def command(
     files are written to the current folder, named after MODEL.
     """
     started = time.monotonic()
-    files = _choose_files(_Files(model, output, onnx_path), costs)
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
+    files = _choose_files(_Files(model, output, onnx_path, optimized_model), costs)
+    asked = Asked(parse_dims(dims), loss, costs, provider, arena, optimize)
+    source = read_source(model, asked)
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
@@ -128,19 +144,27 @@ def _choose_files(asked: _Files, costs: str) -> dict[str, Path]:
         # External data is found from the folder of the model alone.
         folder = model.parent if data else Path()
         onnx_path = None if is_problem else folder / f"{model.stem}.scheduled.onnx"
-    if is_problem and onnx_path is not None:
-        raise UsageError("a problem file has no model to rewrite: no --onnx")
-    if data and onnx_path is not None and onnx_path.resolve().parent != model.resolve().parent:
-        raise UsageError(
-            f"model {model.name!r} keeps weights in other files, which {str(onnx_path)!r}"
-            " would not find",
-            hint=f"write the rewritten model to {str(model.resolve().parent)!r}",
-        )
-    named = {"schedule": output, "model": onnx_path}
+    models = {"model": onnx_path, "optimized": asked.optimized}
+    for path in models.values():
+        if path is not None:
+            _check_place(asked.model, path, is_problem=is_problem, has_data=bool(data))
+    named = {"schedule": output, **models}
     chosen = {kind: path for kind, path in named.items() if path is not None}
     inputs = [model, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
     check_outputs(chosen, inputs)
     return chosen
+
+
+def _check_place(model: Path, path: Path, *, is_problem: bool, has_data: bool) -> None:
+    """Refuse a model that cannot be written to ``path``."""
+    if is_problem:
+        raise UsageError("a problem file has no model to write: no --onnx or --optimized-model")
+    if has_data and path.resolve().parent != model.resolve().parent:
+        raise UsageError(
+            f"model {model.name!r} keeps weights in other files, which {str(path)!r}"
+            " would not find",
+            hint=f"write the model to {str(model.resolve().parent)!r}",
+        )
 
 
 def _warn_of_races(source: Source) -> None:
@@ -155,15 +179,14 @@ def _warn_of_races(source: Source) -> None:
 def _write(
     files: dict[str, Path], source: Source, plan: Plan, record: ScheduleRecord
 ) -> dict[str, Path]:
+    """Write ``files``, all or none."""
     contents: dict[Path, bytes] = {}
-    written: dict[str, Path] = {}
-    if "schedule" in files:
-        written["schedule"] = files["schedule"]
-        contents[files["schedule"]] = render_schedule(record).encode()
-    if "model" in files and source.model is not None:
-        written["model"] = files["model"]
-        contents[files["model"]] = render_model(
-            source.model, plan.schedule, files["model"], read_fences(record)
-        )
+    for kind, path in files.items():
+        if kind == "schedule":
+            contents[path] = render_schedule(record).encode()
+        elif source.model is not None and kind == "model":
+            contents[path] = render_model(source.model, plan.schedule, path, read_fences(record))
+        elif source.model is not None:
+            contents[path] = render_planned(source.model, path)
     write_files(contents)
-    return written
+    return files

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from checkmate.errors import MismatchError
-from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord
-from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import HOISTED_OPS
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.windows import Fences
-from checkmate.onnxio.write import render_model
+from checkmate.onnxio.write import place_file, place_planned, render_model
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
 from checkmate.runtime.device import probe_device
@@ -93,9 +89,10 @@ def run_both(rewriting: Rewriting, provider: Literal["auto", "cuda", "cpu"]) -> 
     device = probe_device(provider)
     with (
         tempfile.TemporaryDirectory(prefix="checkmate-") as folder,
-        _written(rewriting, Path(folder)) as rewritten,
+        place_planned(model) as planned,
+        place_file(model, rewriting.render) as rewritten,
     ):
-        runner = _Runner(model, rewritten, Path(folder), device.provider)
+        runner = _Runner(model, planned, rewritten, Path(folder), device.provider)
         original, after = runner.run(threads=0, n_timed_runs=_N_TIMED_RUNS)
         differences, is_single = _compare(original, after), False
         if differences and device.provider == "cpu":
@@ -110,12 +107,13 @@ class _Runner:
     """Runs the original and the rewritten file on equal inputs."""
 
     model: Model
+    planned: Path
     rewritten: Path
     folder: Path
     provider: Literal["cuda", "cpu"]
 
     def run(self, *, threads: int, n_timed_runs: int) -> tuple[RunResult, RunResult]:
-        original = self._run_one(self.model.path, "original", threads, n_timed_runs)
+        original = self._run_one(self.planned, "original", threads, n_timed_runs)
         return original, self._run_one(self.rewritten, "rewritten", threads, n_timed_runs)
 
     def _run_one(self, path: Path, name: str, threads: int, n_timed_runs: int) -> RunResult:
@@ -135,26 +133,6 @@ def _compare(first: RunResult, second: RunResult) -> tuple[Difference, ...]:
     assert first.outputs is not None
     assert second.outputs is not None
     return compare_outputs(first.outputs, second.outputs)
-
-
-@contextmanager
-def _written(rewriting: Rewriting, folder: Path) -> Iterator[Path]:
-    """Write the rewritten model to a file that is gone afterwards.
-
-    It lies in ``folder``, or beside the model when that keeps weights in other files.
-    """
-    model = rewriting.model
-    if not has_external_data(model.proto):
-        path = folder / "rewritten.onnx"
-        write_files({path: rewriting.render(path)})
-        yield path
-        return
-    path = model.path.parent / f".{folder.name}.onnx"
-    try:
-        write_files({path: rewriting.render(path)})
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _compare_order(rewriting: Rewriting, executed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

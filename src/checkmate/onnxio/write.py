@@ -1,10 +1,16 @@
-"""A rewritten model as the content of a file."""
+"""A model as it is planned or rewritten, as the content of a file."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
+
 from checkmate.errors import InputError
+from checkmate.files import write_files
 from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.rewrite import rewrite_model
@@ -21,14 +27,57 @@ def render_model(model: Model, schedule: Schedule, path: Path, fences: Fences = 
     External data stays where it is: raises `InputError` when ``path`` is in another folder than
     the model, because its data would not be found from there.
     """
+    _check_place(model, path)
+    return _render(rewrite_model(model, schedule, fences))
+
+
+def render_planned(model: Model, path: Path) -> bytes:
+    """Return the content of the file ``path`` that holds ``model`` as it is planned.
+
+    Raises what `render_model` does.
+    """
+    _check_place(model, path)
+    return _render(model.proto)
+
+
+@contextmanager
+def place_file(model: Model, content: Callable[[Path], bytes]) -> Iterator[Path]:
+    """Write ``content(path)`` to a file that finds the weights of ``model``; gone afterwards.
+
+    It lies in a folder of its own, or beside the model when that keeps weights in other files.
+    """
+    with tempfile.TemporaryDirectory(prefix="checkmate-") as name:
+        path = Path(name) / "model.onnx"
+        if has_external_data(model.proto):
+            path = model.path.parent / f".{Path(name).name}.onnx"
+        try:
+            write_files({path: content(path)})
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def place_planned(model: Model) -> Iterator[Path]:
+    """Yield a file that holds ``model`` as it is planned: its own where it was not optimized."""
+    if not model.is_optimized:
+        yield model.path
+        return
+    with place_file(model, lambda path: render_planned(model, path)) as path:
+        yield path
+
+
+def _check_place(model: Model, path: Path) -> None:
     if has_external_data(model.proto) and path.resolve().parent != model.path.resolve().parent:
         raise InputError(
             f"model {model.path.name!r} keeps weights in other files, which {str(path)!r}"
             " would not find",
             hint=f"write the rewritten model to {str(model.path.resolve().parent)!r}",
         )
-    rewritten = rewrite_model(model, schedule, fences)
-    if rewritten.ByteSize() > _MAX_NBYTES:
-        raise InputError(f"the rewritten model has {rewritten.ByteSize()} B, above 2 GiB")
-    content: bytes = rewritten.SerializeToString(deterministic=True)
+
+
+def _render(proto: onnx.ModelProto) -> bytes:
+    if proto.ByteSize() > _MAX_NBYTES:
+        raise InputError(f"the written model has {proto.ByteSize()} B, above 2 GiB")
+    content: bytes = proto.SerializeToString(deterministic=True)
     return content
