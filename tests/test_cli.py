@@ -43,7 +43,7 @@ def solve_mlp(
 
 
 def list_files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if path.name != "cache")
 
 
 def test_a_solve_writes_a_schedule_and_a_model(tmp_path: Path) -> None:
