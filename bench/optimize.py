@@ -81,7 +81,8 @@ def measure(name: str, folder: Path, costs: str, n_rounds: int) -> Iterator[str]
     budget_nbytes = before_nbytes * SHARES.get(name, 60) // 100
     cases = [make_case(level, sources[level], budget_nbytes, folder) for level in levels()]
     default_ms, *times_ms = race(path, cases, n_rounds)
-    yield f"{name:12} {'default':9} {len(sources['none'].problem.graph.ops):5} {'':7} {default_ms:8.1f}"
+    n_ops = len(sources["none"].problem.graph.ops)
+    yield f"{name:12} {'default':9} {n_ops:5} {'':7} {default_ms:8.1f}"
     for position, case in enumerate(cases):
         baseline = run_baseline(case.source.problem)
         overhead = case.plan.time_ns / baseline.time_ns - 1
@@ -110,7 +111,7 @@ def make_case(level: Optimization, source: Source, budget_nbytes: int, folder: P
 
 
 def race(path: Path, cases: Sequence[Case], n_rounds: int) -> list[float]:
-    """Return the fastest run of the original by default, then of both graphs of each case, in ms."""
+    """Return the fastest run of the original by default, then of the graphs of each case, in ms."""
     model = cases[0].source.model
     assert model is not None
     specs = specify_inputs(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,9 +11,14 @@ import onnx
 
 from checkmate.errors import InputError
 from checkmate.files import write_files
-from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.rewrite import rewrite_model
+from checkmate.onnxio.weights import (
+    WeightFile,
+    measure_weights,
+    place_weights,
+    relocate_weights,
+)
 from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
 
@@ -21,23 +26,32 @@ _MAX_NBYTES = 2**31 - 1
 """Protocol buffers cannot hold more in one file."""
 
 
-def render_model(model: Model, schedule: Schedule, path: Path, fences: Fences = "none") -> bytes:
+def render_model(
+    model: Model,
+    schedule: Schedule,
+    path: Path,
+    fences: Fences = "none",
+    weights: Sequence[WeightFile] | None = None,
+) -> bytes:
     """Return the content of the file ``path`` that runs ``schedule``.
 
-    External data stays where it is: raises `InputError` when ``path`` is in another folder than
-    the model, because its data would not be found from there.
+    ``weights`` says where it finds external data; None: where the model has it, which raises
+    `UsageError` when a model at ``path`` may not refer to that.
     """
-    _check_place(model, path)
-    return _render(rewrite_model(model, schedule, fences))
+    if weights is None:
+        weights = place_weights(measure_weights(model.proto), model.path, path, copies=False)
+    return _render(rewrite_model(model, schedule, fences), weights)
 
 
 def render_planned(model: Model, path: Path) -> bytes:
     """Return the content of the file ``path`` that holds ``model`` as it is planned.
 
-    Raises what `render_model` does.
+    External data stays where it is; raises what `render_model` does.
     """
-    _check_place(model, path)
-    return _render(model.proto)
+    planned = onnx.ModelProto()
+    planned.CopyFrom(model.proto)
+    weights = place_weights(measure_weights(planned), model.path, path, copies=False)
+    return _render(planned, weights)
 
 
 @contextmanager
@@ -48,7 +62,7 @@ def place_file(model: Model, content: Callable[[Path], bytes]) -> Iterator[Path]
     """
     with tempfile.TemporaryDirectory(prefix="checkmate-") as name:
         path = Path(name) / "model.onnx"
-        if has_external_data(model.proto):
+        if measure_weights(model.proto):
             path = model.path.parent / f".{Path(name).name}.onnx"
         try:
             write_files({path: content(path)})
@@ -67,16 +81,8 @@ def place_planned(model: Model) -> Iterator[Path]:
         yield path
 
 
-def _check_place(model: Model, path: Path) -> None:
-    if has_external_data(model.proto) and path.resolve().parent != model.path.resolve().parent:
-        raise InputError(
-            f"model {model.path.name!r} keeps weights in other files, which {str(path)!r}"
-            " would not find",
-            hint=f"write the rewritten model to {str(model.path.resolve().parent)!r}",
-        )
-
-
-def _render(proto: onnx.ModelProto) -> bytes:
+def _render(proto: onnx.ModelProto, weights: Sequence[WeightFile]) -> bytes:
+    relocate_weights(proto, weights)
     if proto.ByteSize() > _MAX_NBYTES:
         raise InputError(f"the written model has {proto.ByteSize()} B, above 2 GiB")
     content: bytes = proto.SerializeToString(deterministic=True)
