@@ -9,6 +9,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.certifying import certify_record
+from checkmate.cli.drift import check_drift
 from checkmate.cli.fencing import read_fences
 from checkmate.cli.options import (
     Percent,
@@ -21,6 +22,8 @@ from checkmate.cli.source import Asked, Source, is_document, read_source_of
 from checkmate.cli.trial import Rewriting, Trial, run_both
 from checkmate.errors import InputError, UsageError
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
+from checkmate.onnxio.model import Model
+from checkmate.runtime.device import probe_device
 from checkmate.units import format_nbytes, format_ns, format_ratio
 
 
@@ -67,6 +70,7 @@ def command(
         _print_trial(trial, record)
         document |= trial.as_document()
         trial.judge(record, tolerance)
+        document |= _check_drift(source.model, provider)
     if as_json:
         click.echo(json.dumps(document))
 
@@ -77,6 +81,17 @@ def _read_source(model: Path, record: ScheduleRecord, asked: Asked) -> Source:
         return read_source_of(record, model, asked)
     except UsageError as error:
         raise InputError(f"the schedule does not fit the model: {error.message}") from error
+
+
+def _check_drift(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> dict[str, object]:
+    """Compare an optimized model with the file that it was made from."""
+    drift = check_drift(model, probe_device(provider).provider) if model.is_optimized else None
+    if drift is None:
+        return {}
+    echo_note(
+        f"optimized against given graph: outputs within {drift.error:.1g} of their largest element"
+    )
+    return {"drift": drift.error}
 
 
 def _print_trial(trial: Trial, record: ScheduleRecord) -> None:
