@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkmate.errors import RunError
@@ -12,8 +12,8 @@ from checkmate.onnxio.optimized import adopt_model, count_folded_nbytes, prepare
 from checkmate.runtime.protocol import Level, OptimizeTask, Provider
 from checkmate.runtime.worker import Limits, Worker
 
-MAX_FOLDED_NBYTES = 2**16
-"""What folding may add to the memory that is held throughout, by one tensor."""
+MAX_FOLDED_NBYTES = 2**12
+"""The largest tensor that folding may add to what is held throughout."""
 _TIMEOUT_S = 600.0
 
 
@@ -38,10 +38,11 @@ def optimize_model(
     with Worker(Limits(timeout_s=_TIMEOUT_S)) as worker:
         given, made = worker.folder / "given.onnx", worker.folder / "optimized.onnx"
         given.write_bytes(prepare_model(model).SerializeToString())
-        version = _ask(worker, OptimizeTask(str(given), str(made), level, provider, folds=True))
+        task = OptimizeTask(str(given), str(made), level, provider, MAX_FOLDED_NBYTES)
+        version = _ask(worker, task)
         optimized = load_proto(made)
         if count_folded_nbytes(model, optimized) > MAX_FOLDED_NBYTES:
-            _ask(worker, OptimizeTask(str(given), str(made), level, provider, folds=False))
+            _ask(worker, replace(task, max_folded_nbytes=0))
             optimized = load_proto(made)
     return Optimized(adopt_model(model, optimized, loss), version)
 

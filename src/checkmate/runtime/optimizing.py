@@ -7,9 +7,6 @@ import onnxruntime
 from checkmate.runtime.protocol import OptimizeTask, Reply, Settings
 from checkmate.runtime.session import make_providers, preload_cuda
 
-MAX_FOLDED_NBYTES = 2**16
-"""Larger results of folding would be held throughout the run."""
-
 _LEVELS = {
     "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -25,7 +22,7 @@ def optimize(task: OptimizeTask) -> Reply:
     options.add_session_config_entry("session.disable_prepacking", "1")
     # Versions that do not know this entry fold whatever they can.
     options.add_session_config_entry(
-        "optimization.constant_folding_max_output_size_in_bytes", str(MAX_FOLDED_NBYTES)
+        "optimization.constant_folding_max_output_size_in_bytes", str(task.max_folded_nbytes)
     )
     if task.provider == "cuda":
         preload_cuda()
@@ -33,6 +30,6 @@ def optimize(task: OptimizeTask) -> Reply:
         task.model,
         options,
         providers=make_providers(Settings(task.provider)),
-        disabled_optimizers=None if task.folds else ["ConstantFolding"],
+        disabled_optimizers=None if task.max_folded_nbytes else ["ConstantFolding"],
     )
     return {"version": onnxruntime.__version__}

@@ -111,8 +111,8 @@ class OptimizeTask:
     optimized: str
     level: Level
     provider: Provider
-    folds: bool
-    """Ops whose inputs are constants become constants."""
+    max_folded_nbytes: int
+    """Ops whose inputs are constants become constants when these are no larger; 0: none do."""
 
 
 Task = ProbeTask | RunTask | TimeTask | RaceTask | OptimizeTask
