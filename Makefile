@@ -49,5 +49,5 @@ schedules: $(READY)
 	for item in $(SCHEDULES); do \
 	  name=$${item%%:*}; \
 	  $(BIN)/checkmate solve graphs/$$name.onnx --budget $${item##*:} --costs flops \
-	    --strategy greedy --fences run --no-arena -o schedules/$$name.json || exit 1; \
+	    --optimize none --strategy greedy --fences run --no-arena -o schedules/$$name.json || exit 1; \
 	done

@@ -19,6 +19,7 @@ from checkmate.formats.costs_json import (
     resolve_costs,
 )
 from checkmate.formats.schedule_json import (
+    Lineage,
     parse_schedule,
     read_schedule,
     render_schedule,
@@ -38,10 +39,19 @@ def test_version_1_of_the_schedule_is_read_for_ever() -> None:
     assert record.peak.workspace_nbytes == 2
     assert record.instructions[:2] == (("compute", "a"), ("compute", "b"))
     assert record.time_ns == 31
+    assert record.graph.lineage == Lineage(record.graph.sha256, "none", "", "")
+    assert record.order == "file"
+
+
+def test_version_2_of_the_schedule_is_read_for_ever() -> None:
+    record = read_schedule(GOLDEN / "schedule-v2.json")
+    assert record.graph.lineage == Lineage("c" * 64, "basic", "1.31.1", "cpu")
+    assert record.order == "memory"
+    assert record.time_ns == 31
 
 
 def test_a_schedule_read_back_is_written_equal() -> None:
-    text = (GOLDEN / "schedule-v1.json").read_text()
+    text = (GOLDEN / "schedule-v2.json").read_text()
     assert render_schedule(parse_schedule(text.encode())) == text
 
 
@@ -71,7 +81,8 @@ def _set(key: str, value: object) -> Callable[[dict[str, object]], object]:
     ("change", "message"),
     [
         (_drop("budget_nbytes"), "has no field 'budget_nbytes'"),
-        (_set("version", 2), "version is 2"),
+        (_set("version", 3), "version is 3, but this program reads 1 and 2"),
+        (_set("version", 2), "field 'graph' has no field 'optimization'"),
         (_set("format", "other"), "format is 'other'"),
         (_set("peak_nbytes", -1), "is not from 0"),
         (_set("peak_nbytes", 1.5), "is not an integer"),

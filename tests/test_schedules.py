@@ -17,7 +17,7 @@ from checkmate.search.finding import Limits
 from onnx_models import GRAPHS
 
 SCHEDULES = sorted((GRAPHS.parent / "schedules").glob("*.json"))
-SCHEMA = GRAPHS.parent / "src/checkmate/formats/schemas/schedule.v1.schema.json"
+SCHEMA = GRAPHS.parent / "src/checkmate/formats/schemas/schedule.v2.schema.json"
 
 
 @pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)

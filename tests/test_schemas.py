@@ -16,13 +16,15 @@ from checkmate.formats.problem_json import render_problem
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def validate(kind: str, text: str) -> None:
-    schema = files("checkmate.formats").joinpath(f"schemas/{kind}.v1.schema.json").read_text()
+def validate(kind: str, text: str, version: int = 1) -> None:
+    name = f"schemas/{kind}.v{version}.schema.json"
+    schema = files("checkmate.formats").joinpath(name).read_text()
     jsonschema.validate(json.loads(text), json.loads(schema))
 
 
-def test_the_golden_schedule_has_the_schema() -> None:
-    validate("schedule", (GOLDEN / "schedule-v1.json").read_text())
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_golden_schedule_has_the_schema(version: int) -> None:
+    validate("schedule", (GOLDEN / f"schedule-v{version}.json").read_text(), version)
 
 
 def test_costs_and_problems_have_their_schemas() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.certifying import certify_record
+from checkmate.cli.drift import check_drift
 from checkmate.cli.fencing import read_fences
 from checkmate.cli.options import (
     Percent,
@@ -17,10 +18,13 @@ from checkmate.cli.options import (
     loss_option,
     provider_option,
 )
-from checkmate.cli.source import Asked, Source, is_document, read_source
+from checkmate.cli.report import echo_note
+from checkmate.cli.source import Asked, Source, is_document, read_source_of
 from checkmate.cli.verdicts import make_document, print_trial
 from checkmate.errors import InputError, MismatchError, UsageError
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
+from checkmate.onnxio.model import Model
+from checkmate.runtime.device import probe_device
 from checkmate.trial.judgement import Terms, judge
 from checkmate.trial.rewriting import Rewriting
 from checkmate.trial.runs import run_trial
@@ -83,6 +87,10 @@ def command(
         print_trial(trial, judgement, record)
         document |= make_document(trial, judgement)
         failures = judgement.failures
+        try:
+            document |= _check_drift(source.model, provider)
+        except MismatchError as error:
+            failures += (error.message,)
     if as_json:
         click.echo(json.dumps(document))
     _raise_failures(failures, record)
@@ -102,11 +110,18 @@ def _raise_failures(failures: Sequence[str], record: ScheduleRecord) -> None:
 
 def _read_source(model: Path, record: ScheduleRecord, asked: Asked) -> Source:
     """Return the model, or the problem, that ``record`` is for."""
-    if is_document(model):
-        asked = Asked({}, None, "auto")
     try:
-        source = read_source(model, asked)
+        return read_source_of(record, model, asked)
     except UsageError as error:
         raise InputError(f"the schedule does not fit the model: {error.message}") from error
-    source.check_digest(record)
-    return source
+
+
+def _check_drift(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> dict[str, object]:
+    """Compare an optimized model with the file that it was made from."""
+    drift = check_drift(model, probe_device(provider).provider) if model.is_optimized else None
+    if drift is None:
+        return {}
+    echo_note(
+        f"optimized against given graph: outputs within {drift.error:.1g} of their largest element"
+    )
+    return {"drift": drift.error}

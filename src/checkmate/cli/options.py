@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from checkmate.errors import UsageError
+from checkmate.formats.schedule_json import Optimization
+from checkmate.runtime.protocol import Level
 from checkmate.units import Share, parse_size
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
@@ -84,6 +87,9 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     return dims
 
 
+DEFAULT_OPTIMIZATION: Level = "extended"
+"""See docs/performance.md for what each level gains."""
+
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 dim_option = click.option(
     "--dim", "dims", multiple=True, metavar="NAME=VALUE", help="Bind a symbolic dimension."
@@ -100,5 +106,10 @@ provider_option = click.option(
     type=click.Choice(["auto", "cuda", "cpu"]),
     default="auto",
     help="Execution provider to measure on.  [default: auto]",
+)
+optimize_option = click.option(
+    "--optimize",
+    type=click.Choice(list(get_args(Optimization))),
+    help=f"Optimize the graph first, as onnxruntime does.  [default: {DEFAULT_OPTIMIZATION}]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

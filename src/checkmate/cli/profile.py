@@ -13,16 +13,18 @@ from checkmate.cli.options import (
     dim_option,
     json_option,
     model_argument,
+    optimize_option,
     parse_dims,
     provider_option,
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
+from checkmate.cli.source import Asked, read_planned
 from checkmate.files import write_files
 from checkmate.formats.costs_json import make_record, render_costs
+from checkmate.formats.schedule_json import Optimization
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
-from checkmate.onnxio.read import read_model
 from checkmate.profiler.profile import Profile, ProfileOptions, measure_whole_graph_ns
 from checkmate.units import format_ns
 
@@ -35,6 +37,7 @@ _N_ROWS = 10
 @click.option("--whole", is_flag=True, help="Also run the whole graph and compare.")
 @provider_option
 @dim_option
+@optimize_option
 @json_option
 def command(
     model: Path,
@@ -42,6 +45,7 @@ def command(
     whole: bool,
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
+    optimize: Optimization | None,
     as_json: bool,
 ) -> None:
     """Measure what each op of MODEL costs.
@@ -51,7 +55,8 @@ def command(
     """
     path = output or Path(f"{model.stem}.costs.json")
     check_outputs({"the costs file": path}, [model])
-    read = read_model(model, parse_dims(dims))
+    asked = Asked(parse_dims(dims), provider=provider, optimize=optimize)
+    read, _ = read_planned(model, asked)
     profile, device = measure(read, provider)
     record = make_record(read.graph, digest_model(read), read.dims, profile.costs)
     write_files({path: render_costs(record).encode()})

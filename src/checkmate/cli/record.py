@@ -23,7 +23,9 @@ def make_record(source: Source, plan: Plan, baseline: Simulation, fences: Fences
     graph, costs = source.problem.graph, source.problem.costs
     peak = plan.peak
     return ScheduleRecord(
-        graph=GraphRecord(graph.name, source.sha256, len(graph.ops), len(graph.tensors)),
+        graph=GraphRecord(
+            graph.name, source.sha256, len(graph.ops), len(graph.tensors), source.lineage
+        ),
         costs_sha256=digest_costs(graph, costs),
         origin=costs.origin,
         dims=source.dims,

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from checkmate.cli.arena_report import make_arena_document
 from checkmate.cli.options import dim_option, json_option, loss_option, parse_dims
 from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
-from checkmate.cli.source import Asked, Source, is_document, read_source
+from checkmate.cli.source import Asked, Source, is_document, read_source, read_source_of
 from checkmate.engine.inspect import find_retention
 from checkmate.engine.solve import run_baseline
 from checkmate.errors import UsageError
 from checkmate.formats.fields import peek_format
 from checkmate.formats.schedule_json import FORMAT as SCHEDULE_FORMAT
 from checkmate.formats.schedule_json import (
+    Optimization,
     ScheduleRecord,
     make_document,
     read_schedule,
@@ -34,9 +36,21 @@ _N_ROWS = 10
 @click.option("--model", type=click.Path(path_type=Path), help="Model that a schedule is for.")
 @dim_option
 @loss_option
+@click.option(
+    "--optimize",
+    type=click.Choice(list(get_args(Optimization))),
+    default="none",
+    show_default=True,
+    help="Show the graph that onnxruntime makes of the model.",
+)
 @json_option
 def command(
-    file: Path, model: Path | None, dims: tuple[str, ...], loss: str | None, as_json: bool
+    file: Path,
+    model: Path | None,
+    dims: tuple[str, ...],
+    loss: str | None,
+    optimize: Optimization,
+    as_json: bool,
 ) -> None:
     """Print what a model, a problem or a schedule holds.
 
@@ -45,28 +59,23 @@ def command(
     keeps for the backward pass, with sizes.
     """
     if is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
-        if dims:
-            raise UsageError("a schedule has its own dimensions: no --dim")
+        if dims or optimize != "none":
+            raise UsageError("a schedule has its own dimensions and graph: no --dim or --optimize")
         record = read_schedule(file)
         graph = None if model is None else _read_graph(model, record, loss)
         document = _show_schedule(record, graph)
     elif model is not None:
         raise UsageError("--model goes with a schedule file")
     else:
-        source = read_source(file, _ask(file, dims, loss))
+        costs = "auto" if is_document(file) else "flops"
+        source = read_source(file, Asked(parse_dims(dims), loss, costs, optimize=optimize))
         document = _show_graph(source)
     if as_json:
         click.echo(json.dumps(document))
 
 
-def _ask(file: Path, dims: tuple[str, ...], loss: str | None) -> Asked:
-    return Asked(parse_dims(dims), loss, "auto" if is_document(file) else "flops")
-
-
 def _read_graph(model: Path, record: ScheduleRecord, loss: str | None) -> Graph:
-    source = read_source(model, Asked(record.dims, loss, "flops"))
-    source.check_digest(record)
-    return source.problem.graph
+    return read_source_of(record, model, Asked(record.dims, loss, "flops")).problem.graph
 
 
 def _show_graph(source: Source) -> dict[str, object]:

@@ -20,6 +20,7 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    optimize_option,
     parse_dims,
     provider_option,
 )
@@ -28,7 +29,7 @@ from checkmate.cli.report import echo_note, print_plan
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.cli.writing import Wanted, choose_files
 from checkmate.engine.solve import run_baseline
-from checkmate.formats.schedule_json import make_document
+from checkmate.formats.schedule_json import Optimization, make_document
 from checkmate.onnxio.effects import find_races
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
@@ -47,6 +48,12 @@ from checkmate.units import Share, format_nbytes_exactly
 @provider_option
 @dim_option
 @loss_option
+@optimize_option
+@click.option(
+    "--optimized-model",
+    type=click.Path(path_type=Path),
+    help="Model to write: optimized, without recompute.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -78,6 +85,8 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    optimize: Optimization | None,
+    optimized_model: Path | None,
     strategy: str,
     time_limit: float,
     node_limit: int | None,
@@ -92,8 +101,9 @@ def command(
     files are written to the current folder, named after MODEL.
     """
     started = time.monotonic()
-    files = choose_files(Wanted(model, output, onnx_path, copy_weights), costs)
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
+    files = choose_files(Wanted(model, output, onnx_path, copy_weights, optimized_model), costs)
+    asked = Asked(parse_dims(dims), loss, costs, provider, arena, optimize)
+    source = read_source(model, asked)
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from checkmate.cli.optimizing import is_optimized_already, optimize
 from checkmate.costs import Costs
 from checkmate.errors import InputError, UsageError
 from checkmate.formats.costs_json import read_costs, resolve_costs
 from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
-from checkmate.formats.schedule_json import ScheduleRecord
+from checkmate.formats.schedule_json import Lineage, Optimization, ScheduleRecord
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
@@ -27,19 +28,35 @@ class Source:
 
     problem: Problem
     sha256: str
-    """Digest of the model's structure, or of the problem's graph."""
+    """Digest of the structure of what is planned, or of the problem's graph."""
     model: Model | None
-    """None: a problem file was given, so there is nothing to rewrite or run."""
+    """What is planned. None: a problem file was given, so there is nothing to rewrite or run."""
     dims: Mapping[str, int]
+    lineage: Lineage
+    """How ``model`` was made from the file that was given."""
 
     def check_digest(self, record: ScheduleRecord) -> None:
         """Raise `InputError` when ``record`` is not for this graph."""
-        if record.graph.sha256 != self.sha256:
+        if record.graph.sha256 == self.sha256:
+            return
+        planned, own = record.graph.lineage, self.lineage
+        if planned != own and planned.source_sha256 == own.source_sha256:
             raise InputError(
-                f"the schedule is for graph {record.graph.name!r} with digest"
-                f" {record.graph.sha256[:12]}, but the model has digest {self.sha256[:12]}",
-                hint="the model has changed since: solve it again",
+                f"the schedule is for the graph that {_name_optimizer(planned)} makes of this"
+                f" model; {_name_optimizer(own)} makes another one",
+                hint="solve it again, or give the graph that `solve --optimized-model` wrote",
             )
+        raise InputError(
+            f"the schedule is for graph {record.graph.name!r} with digest"
+            f" {record.graph.sha256[:12]}, but the model has digest {self.sha256[:12]}",
+            hint="the model has changed since: solve it again",
+        )
+
+
+def _name_optimizer(lineage: Lineage) -> str:
+    if lineage.optimization == "none":
+        return "no optimizer"
+    return f"onnxruntime {lineage.onnxruntime} ({lineage.optimization}, {lineage.provider})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,8 @@ class Asked:
     arena: bool | None = False
     """Also fit what onnxruntime's arena adds to the bytes asked of it; None: unless the costs are
     those of CUDA, whose arena cannot be had in one region, so that it adds too much."""
+    optimize: Optimization | None = "none"
+    """How far onnxruntime optimizes the model first; None: by default, where it can."""
 
 
 def is_document(path: Path) -> bool:
@@ -68,21 +87,58 @@ def read_source(path: Path, asked: Asked) -> Source:
     """Return what ``path`` holds; a model is measured or counted as ``asked``."""
     if is_document(path):
         return _read_problem_source(path, asked)
-    model = read_model(path, asked.dims, asked.loss)
+    model, lineage = read_planned(path, asked)
     sha256 = digest_model(model)
     costs = find_costs(model, sha256, asked)
     # Costs that were not measured are of no provider.
     provider: Literal["cuda", "cpu"] = "cuda" if costs.origin.provider == "cuda" else "cpu"
     has_arena = provider == "cpu" if asked.arena is None else asked.arena
     rules = find_arena_rules(model, provider) if has_arena else None
-    return Source(Problem(model.graph, costs, rules), sha256, model, asked.dims)
+    return Source(Problem(model.graph, costs, rules), sha256, model, asked.dims, lineage)
+
+
+def read_planned(path: Path, asked: Asked) -> tuple[Model, Lineage]:
+    """Return the model in ``path`` as it is to be planned, optimized as ``asked``."""
+    model = read_model(path, asked.dims, asked.loss)
+    optimization = asked.optimize
+    if optimization is None and _is_costed(model, asked.costs):
+        optimization = "none"
+    return optimize(model, optimization, asked.provider, asked.loss)
+
+
+def read_source_of(record: ScheduleRecord, path: Path, asked: Asked) -> Source:
+    """Return the model in ``path`` as the schedule of ``record`` was planned for it.
+
+    It may also be the optimized graph itself. Raises `InputError` when it is neither.
+    """
+    lineage = record.graph.lineage
+    if is_document(path):
+        source = read_source(path, Asked({}))
+    elif is_optimized_already(path, record, asked.loss):
+        source = read_source(path, replace(asked, dims={}))
+    else:
+        provider: Literal["auto", "cpu"] = "cpu" if lineage.provider == "cpu" else "auto"
+        again = replace(asked, optimize=lineage.optimization, provider=provider)
+        source = read_source(path, again)
+    source.check_digest(record)
+    return source
 
 
 def _read_problem_source(path: Path, asked: Asked) -> Source:
     if asked.dims or asked.loss or asked.costs != "auto":
         raise UsageError("a problem file has its own sizes and costs: no --dim, --loss or --costs")
+    if asked.optimize not in (None, "none"):
+        raise UsageError("a problem file has no model to optimize: no --optimize")
     problem = read_problem(path)
-    return Source(problem, digest_graph(problem.graph), None, {})
+    sha256 = digest_graph(problem.graph)
+    return Source(problem, sha256, None, {}, Lineage(sha256))
+
+
+def _is_costed(model: Model, costs: str) -> bool:
+    """Return whether a file of costs was given that is for ``model`` as it is."""
+    if costs in ("auto", "flops"):
+        return False
+    return read_costs(Path(costs)).graph_sha256 == digest_model(model)
 
 
 def find_costs(model: Model, sha256: str, asked: Asked) -> Costs:
@@ -102,6 +158,7 @@ def _read_costs_for(model: Model, sha256: str, path: Path) -> Costs:
         raise InputError(
             f"costs {str(path)!r} are for graph {record.graph_name!r} with digest"
             f" {record.graph_sha256[:12]}, but the model has digest {sha256[:12]}",
-            hint=f"profile this model with the same --dim: checkmate profile {model.path.name}",
+            hint="profile this model with the same --dim and --optimize:"
+            f" checkmate profile {model.path.name}",
         )
     return resolve_costs(record, model.graph)

@@ -16,7 +16,7 @@ from checkmate.formats.schedule_json import ScheduleRecord, render_schedule
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.weights import WeightFile, find_missing, measure_weights, place_weights
-from checkmate.onnxio.write import render_model
+from checkmate.onnxio.write import render_model, render_planned
 from checkmate.schedule import Schedule
 
 
@@ -28,6 +28,7 @@ class Wanted:
     output: Path | None
     onnx_path: Path | None
     copies_weights: bool
+    optimized: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Files:
     """Where a schedule and a rewritten model go."""
 
     paths: Mapping[str, Path]
-    """By kind: ``schedule`` and ``model``."""
+    """By kind: ``schedule``, ``model`` and ``optimized``."""
     weights: tuple[WeightFile, ...]
     """Where the rewritten model finds its weights."""
 
@@ -53,6 +54,9 @@ class Files:
         if "model" in self.paths and model is not None:
             path, fences = self.paths["model"], read_fences(record)
             contents[path] = render_model(model, schedule, path, fences, self.weights)
+        if "optimized" in self.paths and model is not None:
+            path = self.paths["optimized"]
+            contents[path] = render_planned(model, path)
         write_files(contents, self.list_copies())
         return self.paths
 
@@ -68,12 +72,14 @@ def choose_files(wanted: Wanted, costs: str) -> Files:
         # External data is found from the folder of the model, and not from elsewhere.
         folder = model.parent if data and not wanted.copies_weights else Path()
         onnx_path = None if is_problem else folder / f"{model.stem}.scheduled.onnx"
-    if is_problem and onnx_path is not None:
-        raise UsageError("a problem file has no model to rewrite: no --onnx")
+    if is_problem and (onnx_path is not None or wanted.optimized is not None):
+        raise UsageError("a problem file has no model to rewrite: no --onnx or --optimized-model")
     weights: tuple[WeightFile, ...] = ()
     if onnx_path is not None:
         weights = place_weights(ends, model, onnx_path, copies=wanted.copies_weights)
-    named = {"schedule": output, "model": onnx_path}
+    if wanted.optimized is not None:
+        place_weights(ends, model, wanted.optimized, copies=False)
+    named = {"schedule": output, "model": onnx_path, "optimized": wanted.optimized}
     files = Files({kind: path for kind, path in named.items() if path is not None}, weights)
     given = [] if costs in ("auto", "flops") else [Path(costs)]
     check_outputs(files.paths, [model, *data, *given, *files.list_copies()])

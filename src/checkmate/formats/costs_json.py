@@ -102,7 +102,7 @@ def read_costs(path: Path) -> CostsRecord:
 
 def parse_costs(data: bytes) -> CostsRecord:
     """Return the costs in the JSON document ``data``; raise `InputError`, saying where."""
-    document = parse_document(data, format_=FORMAT, version=VERSION)
+    document = parse_document(data, format_=FORMAT, versions=(VERSION,))
     graph, ops = document.nested("graph"), document.objects("ops")
     names = [op.text("name") for op in ops]
     if len(set(names)) < len(names):

@@ -32,15 +32,15 @@ def read_bounded(path: Path) -> bytes:
     return data
 
 
-def parse_document(data: bytes, *, format_: str, version: int) -> Fields:
-    """Return the fields of the JSON object in ``data``, a document of this format and version."""
+def parse_document(data: bytes, *, format_: str, versions: Sequence[int]) -> Fields:
+    """Return the fields of the JSON object in ``data``, of this format and one of ``versions``."""
     fields = _parse_object(data)
     if fields.text("format") != format_:
         raise InputError(f"format is {fields.text('format')!r}, not {format_!r}")
-    if fields.integer("version") != version:
-        raise InputError(
-            f"{format_} version is {fields.integer('version')}, but this program reads {version}"
-        )
+    version = fields.integer("version")
+    if version not in versions:
+        known = " and ".join(map(str, versions))
+        raise InputError(f"{format_} version is {version}, but this program reads {known}")
     return fields
 
 

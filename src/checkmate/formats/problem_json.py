@@ -37,7 +37,7 @@ def read_problem(path: Path) -> Problem:
 
 def parse_problem(data: bytes) -> Problem:
     """Return the problem in the JSON document ``data``; raises `InputError`, saying where."""
-    document = parse_document(data, format_=FORMAT, version=VERSION)
+    document = parse_document(data, format_=FORMAT, versions=(VERSION,))
     document.check_keys(_DOCUMENT_KEYS)
     op_fields, tensor_fields = document.objects("ops"), document.objects("tensors")
     ids = {fields.text("name"): TensorId(i) for i, fields in enumerate(tensor_fields)}

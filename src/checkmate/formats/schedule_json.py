@@ -1,7 +1,8 @@
-"""Schedules as JSON files: ``checkmate.schedule`` version 1.
+"""Schedules as JSON files: ``checkmate.schedule`` version 2.
 
-Names, not ids; integers and strings, no floats and no clock time, so that equal solves write equal
-bytes. Any change to the format is a new version; every version is read for ever.
+Version 1 had neither optimized graphs nor another order than the file's. Names, not ids; integers
+and strings, no floats and no clock time, so that equal solves write equal bytes. Any change to the
+format is a new version; every version is read for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from checkmate.plan import Claim, SolverInfo, Space, Termination
 from checkmate.schedule import Compute, Free, Instruction, Schedule
 
 FORMAT = "checkmate.schedule"
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)
+"""Those that are read."""
 
 _KEYS = (
     "format", "version", "graph", "costs", "dims", "budget_nbytes", "peak_nbytes",
@@ -29,6 +32,23 @@ _KEYS = (
 )  # fmt: skip
 
 CostSource = Literal["profile", "flops", "file"]
+Optimization = Literal["none", "basic", "extended"]
+"""How far onnxruntime optimized the graph before it was planned."""
+Order = Literal["file", "memory"]
+"""Where the order of first computes comes from: the model, or a search for less memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """How a graph was made from the model that was given."""
+
+    source_sha256: str
+    """Digest of the model as it was given."""
+    optimization: Optimization = "none"
+    onnxruntime: str = ""
+    """The version that optimized it; empty when none did."""
+    provider: str = ""
+    """The execution provider that it was optimized for; empty when it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,7 @@ class GraphRecord:
     sha256: str
     n_ops: int
     n_tensors: int
+    lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +93,7 @@ class ScheduleRecord:
     runtime: Mapping[str, str]
     """Advice to run it: onnxruntime's names of session options and their values."""
     instructions: tuple[tuple[Literal["compute", "free"], str], ...]
+    order: Order = "file"
 
 
 def name_instructions(
@@ -113,6 +135,7 @@ def make_document(record: ScheduleRecord) -> dict[str, object]:
             "sha256": graph.sha256,
             "ops": graph.n_ops,
             "tensors": graph.n_tensors,
+            **asdict(graph.lineage),
         },
         "costs": {"sha256": record.costs_sha256, **asdict(record.origin)},
         "dims": dict(sorted(record.dims.items())),
@@ -127,6 +150,7 @@ def make_document(record: ScheduleRecord) -> dict[str, object]:
             "strategy": claim.strategy,
             "space": claim.space,
             "termination": claim.termination,
+            "order": record.order,
         },
         "solver": asdict(claim.solver),
         "runtime": dict(sorted(record.runtime.items())),
@@ -152,11 +176,12 @@ def read_schedule(path: Path) -> ScheduleRecord:
 
 def parse_schedule(data: bytes) -> ScheduleRecord:
     """Return the schedule in the JSON document ``data``; raise `InputError`, saying where."""
-    document = parse_document(data, format_=FORMAT, version=VERSION)
+    document = parse_document(data, format_=FORMAT, versions=VERSIONS)
     document.check_keys(_KEYS)
+    is_first = document.integer("version") == 1
     costs = document.nested("costs")
     return ScheduleRecord(
-        graph=_parse_graph(document.nested("graph")),
+        graph=_parse_graph(document.nested("graph"), has_lineage=not is_first),
         costs_sha256=costs.text("sha256"),
         origin=parse_origin(costs),
         dims=document.integers("dims"),
@@ -169,6 +194,7 @@ def parse_schedule(data: bytes) -> ScheduleRecord:
         claim=_parse_claim(document),
         runtime=document.strings("runtime"),
         instructions=tuple(map(_parse_instruction, document.objects("instructions"))),
+        order="file" if is_first else _parse_order(document.nested("search")),
     )
 
 
@@ -183,13 +209,29 @@ def parse_origin(fields: Fields) -> Origin:
     )
 
 
-def _parse_graph(fields: Fields) -> GraphRecord:
+def _parse_graph(fields: Fields, *, has_lineage: bool) -> GraphRecord:
+    sha256 = fields.text("sha256")
     return GraphRecord(
         fields.text("name"),
-        fields.text("sha256"),
+        sha256,
         fields.integer("ops"),
         fields.integer("tensors"),
+        _parse_lineage(fields) if has_lineage else Lineage(sha256),
     )
+
+
+def _parse_lineage(fields: Fields) -> Lineage:
+    optimization = fields.choice("optimization", get_args(Optimization))
+    return Lineage(
+        fields.text("source_sha256"),
+        cast("Optimization", optimization),
+        fields.text("onnxruntime"),
+        fields.text("provider"),
+    )
+
+
+def _parse_order(search: Fields) -> Order:
+    return cast("Order", search.choice("order", get_args(Order)))
 
 
 def _parse_peak(fields: Fields) -> PeakRecord:

@@ -10,6 +10,8 @@ import onnx
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
     | {"Multinomial", "Bernoulli"}
+    # What onnxruntime's optimizers make of Dropout in training mode.
+    | {"BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"}
 )
 _UPDATE_DOMAINS = frozenset({"ai.onnx.preview.training", "ai.onnx.training"})
 _ONCE_PHASES = frozenset({"optimizer", "stats"})

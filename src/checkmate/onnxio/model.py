@@ -31,7 +31,7 @@ class Model:
     path: Path
     """The file it was read from; external data lies beside it."""
     proto: onnx.ModelProto
-    """The file's content, unchanged."""
+    """The file's content, unchanged but for functions, or what onnxruntime made of it."""
     nodes: tuple[onnx.NodeProto, ...]
     """Per op of ``graph``, in the same order: its node, with the names of the file."""
     types: Mapping[str, TensorType]
@@ -41,3 +41,5 @@ class Model:
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph
+    is_optimized: bool = False
+    """``proto`` was optimized; the file at ``path`` is what it was made from."""

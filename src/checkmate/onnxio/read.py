@@ -28,8 +28,16 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     Model-local functions are inlined. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    proto = load_proto(path)
-    proto = inline_functions(proto)
+    return build_model(path, inline_functions(load_proto(path)), dims, loss)
+
+
+def build_model(
+    path: Path, proto: onnx.ModelProto, dims: Mapping[str, int], loss: str | None = None
+) -> Model:
+    """Return the model that ``proto``, without functions, stands for; ``path`` is its place.
+
+    Raises what `read_model` does.
+    """
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)

@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from checkmate.errors import InputError
+from checkmate.onnxio.contrib import is_opaque, stand_in
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import Wiring, describe
 from checkmate.onnxio.values import Opsets, find_constants, find_values
@@ -22,12 +23,14 @@ def infer_types(
     """Return the type of every tensor and the values of small ones.
 
     ``inputs`` are the bound types of the graph inputs. What the file says of other tensors is not
-    believed: it was often written for other sizes. Raises `InputError` that names the tensor, its
-    node and its unknown dimension.
+    believed, as it was often written for other sizes. But what onnxruntime's own ops make, of which
+    nothing else is known, is believed where all inputs have fixed sizes. Raises `InputError` that
+    names the tensor, its node and its unknown dimension.
     """
     opsets = Opsets(tuple(proto.opset_import))
     constants = find_constants(proto.graph)
     fixed = dict(inputs) | _find_initializer_types(proto.graph)
+    fixed |= _find_stated_types(proto.graph, wirings)
     values = dict(constants)
     types: dict[str, TensorType] = {}
     for _ in range(_MAX_ROUNDS):
@@ -49,6 +52,16 @@ def _find_initializer_types(graph: onnx.GraphProto) -> dict[str, TensorType]:
     return {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
 
 
+def _find_stated_types(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> dict[str, TensorType]:
+    """Return what the file says of tensors that only it can know of."""
+    dims = (dim for item in graph.input for dim in item.type.tensor_type.shape.dim)
+    if not all(dim.HasField("dim_value") for dim in dims):
+        return {}
+    made = {name for wiring in wirings if is_opaque(wiring.node) for name in wiring.makes}
+    stated = {i.name: _as_known(i.type) for i in (*graph.value_info, *graph.output)}
+    return {name: t for name, t in stated.items() if t is not None and name in made}
+
+
 def _infer_once(
     proto: onnx.ModelProto,
     wirings: Sequence[Wiring],
@@ -68,8 +81,9 @@ def _infer_once(
             info = onnx.helper.make_tensor_value_info(name, known.elem_type, known.shape)
             graph.input.append(info)
     for wiring in wirings:
-        if any(name not in values for name in wiring.makes):
-            graph.node.append(wiring.node)
+        is_known = any(name in fixed for name in wiring.makes)
+        if not is_known and any(name not in values for name in wiring.makes):
+            graph.node.extend(stand_in(wiring.node))
     inferred = _infer_shapes(scratch)
     found = {info.name: info.type for info in (*inferred.graph.value_info, *graph.input)}
     for name, value in values.items():

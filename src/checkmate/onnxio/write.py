@@ -1,11 +1,16 @@
-"""A rewritten model as the content of a file."""
+"""A model as it is planned or rewritten, as the content of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
+
 from checkmate.errors import InputError
+from checkmate.files import write_files
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.weights import (
@@ -35,9 +40,50 @@ def render_model(
     """
     if weights is None:
         weights = place_weights(measure_weights(model.proto), model.path, path, copies=False)
-    rewritten = rewrite_model(model, schedule, fences)
-    relocate_weights(rewritten, weights)
-    if rewritten.ByteSize() > _MAX_NBYTES:
-        raise InputError(f"the rewritten model has {rewritten.ByteSize()} B, above 2 GiB")
-    content: bytes = rewritten.SerializeToString(deterministic=True)
+    return _render(rewrite_model(model, schedule, fences), weights)
+
+
+def render_planned(model: Model, path: Path) -> bytes:
+    """Return the content of the file ``path`` that holds ``model`` as it is planned.
+
+    External data stays where it is; raises what `render_model` does.
+    """
+    planned = onnx.ModelProto()
+    planned.CopyFrom(model.proto)
+    weights = place_weights(measure_weights(planned), model.path, path, copies=False)
+    return _render(planned, weights)
+
+
+@contextmanager
+def place_file(model: Model, content: Callable[[Path], bytes]) -> Iterator[Path]:
+    """Write ``content(path)`` to a file that finds the weights of ``model``; gone afterwards.
+
+    It lies in a folder of its own, or beside the model when that keeps weights in other files.
+    """
+    with tempfile.TemporaryDirectory(prefix="checkmate-") as name:
+        path = Path(name) / "model.onnx"
+        if measure_weights(model.proto):
+            path = model.path.parent / f".{Path(name).name}.onnx"
+        try:
+            write_files({path: content(path)})
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def place_planned(model: Model) -> Iterator[Path]:
+    """Yield a file that holds ``model`` as it is planned: its own where it was not optimized."""
+    if not model.is_optimized:
+        yield model.path
+        return
+    with place_file(model, lambda path: render_planned(model, path)) as path:
+        yield path
+
+
+def _render(proto: onnx.ModelProto, weights: Sequence[WeightFile]) -> bytes:
+    relocate_weights(proto, weights)
+    if proto.ByteSize() > _MAX_NBYTES:
+        raise InputError(f"the written model has {proto.ByteSize()} B, above 2 GiB")
+    content: bytes = proto.SerializeToString(deterministic=True)
     return content

@@ -88,9 +88,12 @@ _READS_A_PART = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
 
 _FLOPS_PER_ELEMENT: Mapping[str, int] = {
     "BatchNormalization": 4,
+    "BiasGelu": 15,
+    "BiasSoftmax": 15,
     "Cos": 10,
     "Erf": 10,
     "Exp": 10,
+    "FastGelu": 15,
     "Gelu": 15,
     "GroupNormalization": 8,
     "InstanceNormalization": 8,
@@ -98,8 +101,12 @@ _FLOPS_PER_ELEMENT: Mapping[str, int] = {
     "Log": 10,
     "LogSoftmax": 15,
     "Pow": 15,
+    "QuickGelu": 15,
     "Sigmoid": 12,
+    "SimplifiedLayerNormalization": 6,
     "Sin": 10,
+    "SkipLayerNormalization": 9,
+    "SkipSimplifiedLayerNormalization": 7,
     "Softmax": 15,
     "Softplus": 20,
     "Sqrt": 4,
@@ -137,9 +144,10 @@ def _count_gemm(node: onnx.NodeProto, inputs: list[TensorType], outputs: list[Te
 
 
 def _count_matmul(node: onnx.NodeProto, inputs: list[TensorType], outputs: list[TensorType]) -> int:
-    is_transposed = any(a.name == "transA" and a.i for a in node.attribute)
-    rows_first = is_transposed and len(inputs[0].shape) > 1
-    return 2 * math.prod(outputs[0].shape) * inputs[0].shape[-2 if rows_first else -1]
+    flags = {a.name for a in node.attribute if a.i} if len(inputs[0].shape) > 1 else set()
+    # FusedMatMul may have its batch between the two dimensions of its matrices.
+    first = 0 if "transBatchA" in flags else -2
+    return 2 * math.prod(outputs[0].shape) * inputs[0].shape[first if "transA" in flags else -1]
 
 
 _PRODUCTS: Mapping[str, Callable[[onnx.NodeProto, list[TensorType], list[TensorType]], int]] = {
@@ -147,6 +155,7 @@ _PRODUCTS: Mapping[str, Callable[[onnx.NodeProto, list[TensorType], list[TensorT
     "ConvGrad": _count_convolution_gradient,
     "ConvTranspose": _count_transposed,
     "FusedConv": _count_convolution,
+    "FusedGemm": _count_gemm,
     "FusedMatMul": _count_matmul,
     "Gemm": _count_gemm,
     "MatMul": _count_matmul,

@@ -11,6 +11,7 @@ import onnx
 from checkmate.costs import Costs, Origin
 from checkmate.errors import RunError
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.write import place_planned
 from checkmate.profiler.cache import CostCache, OpCost
 from checkmate.profiler.flops import PROCESSOR, count_traffic_nbytes, estimate_op_ns
 from checkmate.profiler.measure import Effort, measure_op
@@ -119,7 +120,8 @@ def measure_whole_graph_ns(
     """
     settings = Settings(device.provider, options.threads)
     run = RunOptions(settings, n_runs=0, n_timed_runs=options.max_runs, max_timed_ns=max_ns)
-    time_ns = run_model(model.path, specify_inputs(model), run).time_ns
+    with place_planned(model) as path:
+        time_ns = run_model(path, specify_inputs(model), run).time_ns
     assert time_ns is not None
     return time_ns
 

@@ -13,6 +13,9 @@ Meter = Literal["allocator", "resident", "none"]
 resident set of the process, which knows pages only; not at all (no such means here)."""
 
 
+Level = Literal["basic", "extended"]
+"""How far onnxruntime optimizes a graph: what holds for every provider, or fused kernels too."""
+
 Manner = Literal["scheduled", "default", "default-no-pattern"]
 """The options of sessions: those that keep to a file's order and hold no more than it needs;
 onnxruntime's own; its own without memory patterns."""
@@ -100,7 +103,19 @@ class RaceTask:
     """Runs of each model, after one to warm up."""
 
 
-Task = ProbeTask | RunTask | TimeTask | RaceTask
+@dataclass(frozen=True, slots=True)
+class OptimizeTask:
+    """Optimize a model and write what comes of it; nothing runs."""
+
+    model: str
+    optimized: str
+    level: Level
+    provider: Provider
+    max_folded_nbytes: int
+    """Ops whose inputs are constants become constants when these are no larger; 0: none do."""
+
+
+Task = ProbeTask | RunTask | TimeTask | RaceTask | OptimizeTask
 Reply = Mapping[str, object]
 
 
@@ -115,6 +130,8 @@ def read_task(line: str) -> Task:
     kind = document.pop("task")
     if kind == "ProbeTask":
         return ProbeTask(**document)
+    if kind == "OptimizeTask":
+        return OptimizeTask(**document)
     document["settings"] = Settings(**document["settings"])
     for key in ("specs", "inputs", "outputs"):
         if isinstance(document.get(key), list):

@@ -40,8 +40,8 @@ def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
     """Write what is run to files that are gone afterwards.
 
     They lie in ``folder``, or beside the file that they are made from when that keeps weights in
-    other files. Where a model draws random numbers, both files get seeds: sessions would draw other
-    ones. What is as it is to be run is not written again.
+    other files. The original is the model as it is planned. Where it draws random numbers, both
+    files get seeds: sessions would draw other ones. A file that is to be run as it is stays.
     """
     model, written = rewriting.model, rewriting.written
     is_apart = has_external_data(model.proto)
@@ -50,7 +50,7 @@ def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
         for name, base in (("original", model.path), ("rewritten", written or model.path))
     ]
     contents: dict[Path, bytes] = {}
-    if is_random(model):
+    if is_random(model) or model.is_optimized:
         contents[places[0]] = render_seeded(model.proto)
     if is_random(model) or written is None:
         contents[places[1]] = _render(rewriting)

@@ -1,0 +1,96 @@
+"""How far optimization moves the numbers of the model that was given."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from checkmate.cli.report import echo_note
+from checkmate.errors import MismatchError
+from checkmate.onnxio.model import Model
+from checkmate.onnxio.write import place_planned
+from checkmate.profiler.specify import specify_inputs
+from checkmate.runtime.arrays import SavedArrays
+from checkmate.runtime.execute import RunOptions, RunResult, run_model
+from checkmate.runtime.protocol import Provider, Settings
+
+TOLERANCE = 1e-3
+"""Of the largest element of an output; fused kernels add up in another order."""
+_HALF_TOLERANCE = 3e-2
+"""The same for types of 16 bits and less."""
+_NOISE = 1e-4
+"""Outputs below this share of the largest element of all may be nothing but rounding: the gradient
+of the bias of an attention's keys is zero, and comes out as 1e-9 of one sign or the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The output that moves most, against what it may."""
+
+    output: str
+    error: float
+    """Largest difference, as a share of the largest element, or of what counts as noise."""
+    tolerance: float
+
+
+def check_drift(model: Model, provider: Provider) -> Drift | None:
+    """Return how far the optimized ``model`` is from the file that it was made from.
+
+    Both run once on equal inputs. None: the file itself repeats no number, as unseeded random ops
+    do. Raises `MismatchError` when an output is further away than rounding explains.
+    """
+    # Some kernels race: with several threads, not even one graph repeats its numbers.
+    settings = Settings(provider, threads=1)
+    with tempfile.TemporaryDirectory(prefix="checkmate-") as name, place_planned(model) as planned:
+        folder = Path(name)
+        given = _run(model, model.path, RunOptions(settings, n_runs=2, outputs=folder / "a.npz"))
+        made = _run(model, planned, RunOptions(settings, outputs=folder / "b.npz"))
+        assert given.outputs is not None
+        assert made.outputs is not None
+        if not given.is_repeatable:
+            echo_note("the model draws at random: optimized and given graph were not compared")
+            return None
+        return judge_drift(given.outputs, made.outputs)
+
+
+def judge_drift(given: SavedArrays, made: SavedArrays) -> Drift:
+    """Return the output that moved most; raise `MismatchError` when it moved too far."""
+    noise = _NOISE * max(_find_largest(given.read(name)) for name in given.names)
+    drifts = [_measure(name, given.read(name), made.read(name), noise) for name in given.names]
+    worst = max(drifts, key=lambda drift: drift.error / drift.tolerance)
+    if worst.error > worst.tolerance:
+        raise MismatchError(
+            f"output {worst.output!r} of the optimized graph is {worst.error:.2g} of its largest"
+            f" element away from the given graph's, more than {worst.tolerance:g}",
+            hint="solve with --optimize none",
+        )
+    return worst
+
+
+def _run(model: Model, path: Path, options: RunOptions) -> RunResult:
+    return run_model(path, specify_inputs(model), options)
+
+
+def _find_largest(array: np.ndarray) -> float:
+    """Return the magnitude of the largest finite element; integers do not count."""
+    if array.dtype.kind in "iub":
+        return 0.0
+    values = np.abs(np.ravel(array).astype(float))
+    return float(values[np.isfinite(values)].max(initial=0.0))
+
+
+def _measure(name: str, given: np.ndarray, made: np.ndarray, noise: float) -> Drift:
+    """Return how far one output moved; values that are not finite must be the same."""
+    tolerance = TOLERANCE if given.dtype.itemsize > 2 else _HALF_TOLERANCE
+    if given.shape != made.shape or given.dtype != made.dtype:
+        return Drift(name, float("inf"), tolerance)
+    first, second = (np.ravel(array).astype(float) for array in (given, made))
+    finite = np.isfinite(first) & np.isfinite(second)
+    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+        return Drift(name, float("inf"), tolerance)
+    largest = max(float(np.abs(first[finite]).max(initial=0.0)), noise)
+    error = float(np.abs(first[finite] - second[finite]).max(initial=0.0))
+    return Drift(name, error / largest if largest else error, tolerance)

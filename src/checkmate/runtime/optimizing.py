@@ -1,0 +1,35 @@
+"""Child side of optimization: a session that saves the graph that it would run."""
+
+from __future__ import annotations
+
+import onnxruntime
+
+from checkmate.runtime.protocol import OptimizeTask, Reply, Settings
+from checkmate.runtime.session import make_providers, preload_cuda
+
+_LEVELS = {
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+}
+
+
+def optimize(task: OptimizeTask) -> Reply:
+    """Write the optimized model of ``task`` and return the version of onnxruntime."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = _LEVELS[task.level]
+    options.optimized_model_filepath = task.optimized
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    # Versions that do not know this entry fold whatever they can.
+    options.add_session_config_entry(
+        "optimization.constant_folding_max_output_size_in_bytes", str(task.max_folded_nbytes)
+    )
+    if task.provider == "cuda":
+        preload_cuda()
+    onnxruntime.InferenceSession(
+        task.model,
+        options,
+        providers=make_providers(Settings(task.provider)),
+        disabled_optimizers=None if task.max_folded_nbytes else ["ConstantFolding"],
+    )
+    return {"version": onnxruntime.__version__}
