@@ -26,6 +26,7 @@ from checkmate.search.published import (
     find_by_linearized_sqrt,
     find_by_revolve,
 )
+from checkmate.search.rounding import solve_by_rounding
 from checkmate.search.stages import solve_stages
 from checkmate.units import format_nbytes_exactly
 
@@ -126,6 +127,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "linearized-sqrt": find_by_linearized_sqrt,
     "linearized-greedy": find_by_linearized_greedy,
     "revolve": find_by_revolve,
+    "rounding": solve_by_rounding,
     "greedy": _find_greedily,
     "exact": _find_exactly,
     "stages": _find_in_stages,
