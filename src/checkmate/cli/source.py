@@ -14,6 +14,7 @@ from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.digest import digest_model
+from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
@@ -61,6 +62,12 @@ def is_document(path: Path) -> bool:
             return file.read(256).lstrip()[:1] == b"{"
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def list_input_files(path: Path, costs: str) -> list[Path]:
+    """Return the files that reading ``path`` with these ``--costs`` reads: no output may be one."""
+    data = () if is_document(path) else list_external_files(load_proto(path), path.resolve().parent)
+    return [path, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
 
 
 def read_source(path: Path, asked: Asked) -> Source:

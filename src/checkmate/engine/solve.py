@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.engine.tighten import Draft, halve_time, tighten
-from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
+from checkmate.engine.tighten import Draft, Find, halve_time, tighten
+from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
@@ -43,6 +43,25 @@ def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -
     fits, `NotFoundError` when nothing was found; both say the smallest budget that is known to
     work.
     """
+    find = _make_find(problem, strategy)
+    try:
+        draft = find(budget_nbytes, _share_time(problem, limits))
+    except UnsuitableError:
+        raise
+    except (InfeasibleError, NotFoundError) as error:
+        raise _add_smallest_budget(error, fold_views(problem), budget_nbytes) from error
+    return _certify_draft(problem, budget_nbytes, limits, draft, find)
+
+
+def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
+    """Return what `solve` does; errors say nothing of other budgets, which takes time to know."""
+    find = _make_find(problem, strategy)
+    draft = find(budget_nbytes, _share_time(problem, limits))
+    return _certify_draft(problem, budget_nbytes, limits, draft, find)
+
+
+def _make_find(problem: Problem, strategy: str) -> Find:
+    """Return the search for drafts of ``problem``, which sees it without views."""
     folding = fold_views(problem)
 
     def find(live_nbytes: int, limits: Limits) -> Draft:
@@ -52,12 +71,19 @@ def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -
         time_ns = simulate(problem, schedule).time_ns
         return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
 
-    is_arena = problem.arena is not None
-    try:
-        draft = find(budget_nbytes, halve_time(limits) if is_arena else limits)
-    except (InfeasibleError, NotFoundError) as error:
-        raise _add_smallest_budget(error, folding, budget_nbytes) from error
-    if is_arena:
+    return find
+
+
+def _share_time(problem: Problem, limits: Limits) -> Limits:
+    """Return the limits of the first search: the arena takes half of the time."""
+    return limits if problem.arena is None else halve_time(limits)
+
+
+def _certify_draft(
+    problem: Problem, budget_nbytes: int, limits: Limits, draft: Draft, find: Find
+) -> Plan:
+    """Return the plan that ``draft`` is, or another one of which the arena fits."""
+    if problem.arena is not None:
         draft = tighten(problem, budget_nbytes, halve_time(limits), draft, find)
     return certify(problem, draft.schedule, budget_nbytes, draft.claim)
 
