@@ -18,12 +18,14 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    order_option,
     parse_dims,
     provider_option,
 )
-from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
+from checkmate.cli.report import SPACE_NAMES, echo_note, print_order, print_table
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.engine.compare import Row, compare, find_failure
+from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
 from checkmate.schedule import count_recomputes
 from checkmate.search.finding import Limits
@@ -54,6 +56,7 @@ from checkmate.units import Share, format_nbytes, format_nbytes_exactly, format_
     help="Most time to search, for each strategy.",
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
+@order_option
 @json_option
 def command(
     model: Path,
@@ -65,6 +68,7 @@ def command(
     strategies: tuple[str, ...],
     time_limit: float,
     gap: float,
+    order: Order,
     as_json: bool,
 ) -> None:
     """Compare the strategies on MODEL in a memory budget.
@@ -78,7 +82,9 @@ def command(
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     chosen = tuple(dict.fromkeys(strategies)) or tuple(STRATEGIES)
     limits = Limits(gap, time_limit)
-    rows = tuple(compare(source.problem, budget_nbytes, chosen, limits))
+    reordering = choose_order(source.problem, order)
+    print_order(reordering, baseline)
+    rows = tuple(compare(reordering.reordered, budget_nbytes, chosen, limits))
     _print_rows(rows, baseline)
     if as_json:
         click.echo(json.dumps(_make_document(source, budget_nbytes, baseline, rows)))

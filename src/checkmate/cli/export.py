@@ -14,12 +14,15 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    order_option,
     parse_dims,
     provider_option,
 )
 from checkmate.cli.outputs import check_outputs
-from checkmate.cli.report import echo_note
+from checkmate.cli.report import echo_note, print_order
 from checkmate.cli.source import Asked, list_input_files, read_source
+from checkmate.engine.ordering import Order, choose_order
+from checkmate.engine.solve import run_baseline
 from checkmate.files import write_files
 from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import render_problem
@@ -34,6 +37,7 @@ from checkmate.formats.problem_json import render_problem
 @provider_option
 @dim_option
 @loss_option
+@order_option
 @json_option
 def command(
     model: Path,
@@ -42,6 +46,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    order: Order,
     as_json: bool,
 ) -> None:
     """Write what a search sees of MODEL as a checkmate.problem file.
@@ -51,7 +56,9 @@ def command(
     """
     check_outputs({"problem": output}, list_input_files(model, costs))
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
-    problem = source.problem
+    reordering = choose_order(source.problem, order)
+    print_order(reordering, run_baseline(source.problem))
+    problem = reordering.reordered
     write_files({output: render_problem(problem).encode()})
     n_ops, n_tensors = len(problem.graph.ops), len(problem.graph.tensors)
     echo_note(f"{problem.graph.name}: {n_ops} ops, {n_tensors} tensors")

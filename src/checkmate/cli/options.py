@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from checkmate.engine.ordering import ORDERS
 from checkmate.errors import UsageError
 from checkmate.units import Share, parse_size
 
@@ -100,5 +101,12 @@ provider_option = click.option(
     type=click.Choice(["auto", "cuda", "cpu"]),
     default="auto",
     help="Execution provider to measure on.  [default: auto]",
+)
+order_option = click.option(
+    "--order",
+    type=click.Choice(list(ORDERS)),
+    default="file",
+    show_default=True,
+    help="Order of the ops: of the file, or one that needs less memory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -20,14 +20,16 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    order_option,
     parse_dims,
     provider_option,
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.record import make_record
-from checkmate.cli.report import echo_note, print_plan
+from checkmate.cli.report import echo_note, print_order, print_plan
 from checkmate.cli.source import Asked, Source, is_document, read_source
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.ordering import Order, choose_order, solve_in_order
+from checkmate.engine.solve import run_baseline
 from checkmate.errors import UsageError
 from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
@@ -73,6 +75,7 @@ class _Files:
     "--node-limit", type=click.IntRange(1, 2**31 - 1), help="Most branch-and-bound nodes; no clock."
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
+@order_option
 @fences_option
 @click.option("--arena", is_flag=True, help="Fit what onnxruntime's arena adds too.")
 @json_option
@@ -89,6 +92,7 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
+    order: Order,
     fences: Fences,
     arena: bool,
     as_json: bool,
@@ -106,7 +110,9 @@ def command(
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan = solve(source.problem, budget_nbytes, strategy, limits)
+    reordering = choose_order(source.problem, order)
+    print_order(reordering, baseline)
+    plan = solve_in_order(reordering, budget_nbytes, strategy, limits)
     record = make_record(source, plan, baseline, choose_fences(source, fences))
     written = _write(files, source, plan, record)
     print_plan(source.problem, plan, baseline, written)

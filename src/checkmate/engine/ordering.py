@@ -1,0 +1,49 @@
+"""The op order, chosen before a search: a better one costs nothing."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from checkmate.engine.solve import run_baseline, solve
+from checkmate.folding import fold_views
+from checkmate.graph import OpId
+from checkmate.heuristics.ordering import order_for_memory
+from checkmate.heuristics.tables import make_tables
+from checkmate.plan import Plan, certify
+from checkmate.problem import Problem
+from checkmate.reordering import Reordering, reorder
+from checkmate.search.finding import Limits
+
+Order = Literal["file", "memory"]
+"""The order of the file; one that needs less memory without recompute, where one is found."""
+
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def choose_order(problem: Problem, order: Order) -> Reordering:
+    """Return ``problem`` with its ops in ``order``.
+
+    The peak without recompute is at most that of the file order, and where it is not less, the
+    file order stays.
+    """
+    in_file_order = reorder(problem, [OpId(op) for op in range(len(problem.graph.ops))])
+    if order == "file":
+        return in_file_order
+    folding = fold_views(problem)
+    chosen = folding.unfold(order_for_memory(make_tables(folding.folded)))
+    found = reorder(problem, chosen)
+    is_less = run_baseline(found.reordered).peak.nbytes < run_baseline(problem).peak.nbytes
+    return found if is_less else in_file_order
+
+
+def solve_in_order(
+    reordering: Reordering, budget_nbytes: int, strategy: str, limits: Limits
+) -> Plan:
+    """Return the plan of `solve` for the reordered problem, as one of the original.
+
+    What is claimed of other schedules holds for the order that was chosen.
+    """
+    plan = solve(reordering.reordered, budget_nbytes, strategy, limits)
+    return certify(
+        reordering.original, reordering.restore(plan.schedule), budget_nbytes, plan.claim
+    )

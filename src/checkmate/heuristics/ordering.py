@@ -1,0 +1,181 @@
+"""An op order that needs less memory without any recompute.
+
+A list scheduler runs, of the ops that are ready, the one that leaves the least in memory; then ops
+on either side of the peak change sides, each with the ops that it must take along, as long as that
+helps. What may not change: the forward pass comes before the backward pass, so that stages stay
+stages, and ops that may run only once (random, stateful) keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from checkmate.graph import OpId
+from checkmate.heuristics.tables import Tables
+
+MAX_MOVES = 400
+"""Moves across the peak that are made at most."""
+
+_Bytes = NDArray[np.int64]
+
+
+def order_for_memory(tables: Tables) -> tuple[OpId, ...]:
+    """Return each op once, in an order that peaks no higher than the given one."""
+    rules = _find_rules(tables)
+    meter = _Meter(tables)
+    given = list(range(tables.n_ops))
+    orders = [given, _list_ops(tables, rules)]
+    improved = [_improve(meter, rules, order) for order in orders]
+    best = min(improved, key=lambda order: meter.weigh(order)[0])
+    if meter.weigh(best)[0] >= meter.weigh(given)[0]:
+        best = given
+    return tuple(map(OpId, best))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What must come before what."""
+
+    before: tuple[frozenset[int], ...]
+    """Per op: ops that come before it, at least those that make what it reads."""
+    after: tuple[frozenset[int], ...]
+    n_forward: int
+    """This many ops come before all others; 0 where there are no backward ops."""
+
+    def may_cross(self, op: int, other: int) -> bool:
+        """Return whether both are on one side of the border between forward and backward."""
+        return (op < self.n_forward) == (other < self.n_forward)
+
+
+def _find_rules(tables: Tables) -> _Rules:
+    before = [{int(tables.producers[e]) for e in reads} for reads in tables.reads]
+    pinned = [op for op in range(tables.n_ops) if not tables.recomputable[op]]
+    for earlier, later in pairwise(pinned):
+        before[later].add(earlier)
+    after: list[set[int]] = [set() for _ in before]
+    for op, others in enumerate(before):
+        for other in others:
+            after[other].add(op)
+    n_forward = next((op for op, is_backward in enumerate(tables.backward) if is_backward), 0)
+    return _Rules(tuple(map(frozenset, before)), tuple(map(frozenset, after)), n_forward)
+
+
+class _Meter:
+    """Memory of orders in which each op runs once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._n_ops = tables.n_ops
+        made = [e for e, op in enumerate(tables.producers) if op >= 0]
+        self._nbytes = np.array([tables.nbytes[e] for e in made], dtype=np.int64)
+        self._producers = np.array([tables.producers[e] for e in made], dtype=np.int64)
+        self._workspace = np.array(tables.workspace_nbytes, dtype=np.int64)
+        kept = frozenset(tables.outputs)
+        pairs = [
+            (i, reader)
+            for i, e in enumerate(made)
+            for reader in (*tables.readers[e], tables.producers[e])
+        ]
+        self._tensor = np.array([i for i, _ in pairs], dtype=np.int64)
+        self._reader = np.array([op for _, op in pairs], dtype=np.int64)
+        self._is_kept = np.array([e in kept for e in made], dtype=np.bool_)
+
+    def profile(self, order: Sequence[int]) -> _Bytes:
+        """Return the memory in use, beside what is resident, while each op of ``order`` runs."""
+        places = np.empty(self._n_ops, dtype=np.int64)
+        places[np.asarray(order, dtype=np.int64)] = np.arange(self._n_ops)
+        ends = np.zeros(len(self._nbytes), dtype=np.int64)
+        np.maximum.at(ends, self._tensor, places[self._reader])
+        ends[self._is_kept] = self._n_ops - 1
+        change = np.zeros(self._n_ops + 1, dtype=np.int64)
+        np.add.at(change, places[self._producers], self._nbytes)
+        np.add.at(change, ends + 1, -self._nbytes)
+        used = np.cumsum(change)[:-1]
+        used += self._workspace[np.asarray(order, dtype=np.int64)]
+        return used
+
+    def weigh(self, order: Sequence[int]) -> tuple[int, int]:
+        """Return the peak, and the sum of what is used above 7/8 of it: less is better."""
+        used = self.profile(order)
+        peak = int(used.max(initial=0))
+        high = peak - peak // 8
+        return peak, int(np.maximum(used - high, 0).sum())
+
+
+def _list_ops(tables: Tables, rules: _Rules) -> list[int]:
+    """Return the order in which the op that runs next leaves the least in memory.
+
+    Of equals, the one that needs the least while it runs, then the first of the given order.
+    """
+    left = [set(readers) for readers in tables.readers]
+    for output in tables.outputs:
+        left[output].add(OpId(-1))
+    waits = [len(others) for others in rules.before]
+    ready = {op for op, count in enumerate(waits) if count == 0}
+
+    def rate(op: int) -> tuple[bool, int, int, int]:
+        made = sum(tables.nbytes[e] for e in tables.makes[op])
+        freed = sum(tables.nbytes[e] for e in tables.reads[op] if len(left[e]) == 1)
+        unread = sum(tables.nbytes[e] for e in tables.makes[op] if not left[e])
+        run = made + tables.workspace_nbytes[op]
+        return op >= rules.n_forward, made - unread - freed, run, op
+
+    order: list[int] = []
+    while ready:
+        op = min(ready, key=rate)
+        ready.remove(op)
+        order.append(op)
+        for e in tables.reads[op]:
+            left[e].discard(OpId(op))
+        for follower in rules.after[op]:
+            waits[follower] -= 1
+            if waits[follower] == 0:
+                ready.add(follower)
+    return order
+
+
+def _improve(meter: _Meter, rules: _Rules, order: list[int]) -> list[int]:
+    """Return ``order`` after moves across its peak that each made it better."""
+    weight = meter.weigh(order)
+    for _ in range(MAX_MOVES):
+        peak = int(meter.profile(order).argmax())
+        moved = min(_move_across(rules, order, peak), key=meter.weigh, default=order)
+        found = meter.weigh(moved)
+        if found >= weight:
+            return order
+        order, weight = moved, found
+    return order
+
+
+def _move_across(rules: _Rules, order: Sequence[int], peak: int) -> Iterator[list[int]]:
+    """Yield orders in which an op from one side of position ``peak`` is on its other side.
+
+    An op that is moved down takes along what comes after it up to the peak; one that is moved up
+    what comes before it.
+    """
+    at_peak = order[peak]
+    for place in range(peak):
+        group = _gather(rules.after, order[place : peak + 1])
+        if at_peak not in group and rules.may_cross(order[place], at_peak):
+            rest = [op for op in order[: peak + 1] if op not in group]
+            yield [*rest, *(op for op in order[place:peak] if op in group), *order[peak + 1 :]]
+    for place in range(peak + 1, len(order)):
+        group = _gather(rules.before, order[peak : place + 1][::-1])
+        if at_peak not in group and rules.may_cross(order[place], at_peak):
+            rest = [op for op in order[peak:] if op not in group]
+            yield [*order[:peak], *(op for op in order[peak : place + 1] if op in group), *rest]
+
+
+def _gather(links: Sequence[frozenset[int]], ops: Sequence[int]) -> set[int]:
+    """Return the first of ``ops`` and those of the others that ``links`` lead to from it."""
+    group = {ops[0]}
+    reached = set(links[ops[0]])
+    for op in ops[1:]:
+        if op in reached:
+            group.add(op)
+            reached |= links[op]
+    return group
