@@ -8,7 +8,6 @@ from checkmate.engine.solve import run_baseline, solve
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.ordering import order_for_memory
-from checkmate.heuristics.tables import make_tables
 from checkmate.plan import Plan, certify
 from checkmate.problem import Problem
 from checkmate.reordering import Reordering, reorder
@@ -30,7 +29,7 @@ def choose_order(problem: Problem, order: Order) -> Reordering:
     if order == "file":
         return in_file_order
     folding = fold_views(problem)
-    chosen = folding.unfold(order_for_memory(make_tables(folding.folded)))
+    chosen = folding.unfold(order_for_memory(folding.folded))
     found = reorder(problem, chosen)
     is_less = run_baseline(found.reordered).peak.nbytes < run_baseline(problem).peak.nbytes
     return found if is_less else in_file_order

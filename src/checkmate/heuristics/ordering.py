@@ -3,7 +3,8 @@
 A list scheduler runs, of the ops that are ready, the one that leaves the least in memory; then ops
 on either side of the peak change sides, each with the ops that it must take along, as long as that
 helps. What may not change: the forward pass comes before the backward pass, so that stages stay
-stages, and ops that may run only once (random, stateful) keep their order.
+stages, and ops that may run only once (random, stateful) keep their order, among themselves and
+against the other readers of what they read: some write over it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from checkmate.graph import OpId
-from checkmate.heuristics.tables import Tables
+from checkmate.graph import Graph, OpId, find_readers
+from checkmate.heuristics.tables import Tables, make_tables
+from checkmate.problem import Problem
 
-MAX_MOVES = 400
-"""Moves across the peak that are made at most."""
+MAX_TRIALS = 100_000
+"""Orders that are weighed, about: each in time that grows with the number of ops."""
 
 _Bytes = NDArray[np.int64]
 
 
-def order_for_memory(tables: Tables) -> tuple[OpId, ...]:
-    """Return each op once, in an order that peaks no higher than the given one."""
-    rules = _find_rules(tables)
+def order_for_memory(problem: Problem) -> tuple[OpId, ...]:
+    """Return each op of ``problem`` once, in an order that peaks no higher than the given one.
+
+    Views must have been folded.
+    """
+    tables = make_tables(problem)
+    rules = _find_rules(problem.graph)
     meter = _Meter(tables)
     given = list(range(tables.n_ops))
     orders = [given, _list_ops(tables, rules)]
@@ -52,16 +59,24 @@ class _Rules:
         return (op < self.n_forward) == (other < self.n_forward)
 
 
-def _find_rules(tables: Tables) -> _Rules:
-    before = [{int(tables.producers[e]) for e in reads} for reads in tables.reads]
-    pinned = [op for op in range(tables.n_ops) if not tables.recomputable[op]]
+def _find_rules(graph: Graph) -> _Rules:
+    readers = find_readers(graph)
+    before: list[set[int]] = [set() for _ in graph.ops]
+    for op, others in enumerate(before):
+        producers = (graph.tensors[e].producer for e in graph.ops[op].inputs)
+        others.update(producer for producer in producers if producer is not None)
+    pinned = [op for op, node in enumerate(graph.ops) if not node.recomputable]
     for earlier, later in pairwise(pinned):
         before[later].add(earlier)
+    for op in pinned:
+        for reader in (reader for e in graph.ops[op].inputs for reader in readers[e]):
+            if reader != op:
+                before[max(op, reader)].add(min(op, reader))
     after: list[set[int]] = [set() for _ in before]
     for op, others in enumerate(before):
         for other in others:
             after[other].add(op)
-    n_forward = next((op for op, is_backward in enumerate(tables.backward) if is_backward), 0)
+    n_forward = next((op for op, node in enumerate(graph.ops) if node.backward), 0)
     return _Rules(tuple(map(frozenset, before)), tuple(map(frozenset, after)), n_forward)
 
 
@@ -140,15 +155,16 @@ def _list_ops(tables: Tables, rules: _Rules) -> list[int]:
 
 def _improve(meter: _Meter, rules: _Rules, order: list[int]) -> list[int]:
     """Return ``order`` after moves across its peak that each made it better."""
-    weight = meter.weigh(order)
-    for _ in range(MAX_MOVES):
-        peak = int(meter.profile(order).argmax())
-        moved = min(_move_across(rules, order, peak), key=meter.weigh, default=order)
-        found = meter.weigh(moved)
-        if found >= weight:
-            return order
-        order, weight = moved, found
-    return order
+    best, n_trials = (meter.weigh(order), order), 0
+    while n_trials < MAX_TRIALS // 2:
+        before = best[0]
+        peak = int(meter.profile(best[1]).argmax())
+        for moved in _move_across(rules, best[1], peak):
+            n_trials += 1
+            best = min(best, (meter.weigh(moved), moved), key=itemgetter(0))
+        if best[0] == before:
+            break
+    return best[1]
 
 
 def _move_across(rules: _Rules, order: Sequence[int], peak: int) -> Iterator[list[int]]:
