@@ -90,7 +90,7 @@ def test_the_first_op_that_breaks_the_chain_is_named() -> None:
         op("a"), op("b", "a"), op("c", "b a"), op("d", "c a"), op("g", "d", backward=True),
         outputs="g",
     )  # fmt: skip
-    with pytest.raises(UnsuitableError, match="is no chain: forward op 'c'"):
+    with pytest.raises(UnsuitableError, match="is no chain: forward op 'c' reads"):
         order_by_revolve(skip, 99)
     with pytest.raises(UnsuitableError, match="no backward ops"):
         order_by_revolve(problem(op("a"), op("b", "a"), outputs="b"), 99)
@@ -120,3 +120,25 @@ def test_what_is_retained_later_than_it_was_made_is_made_again_in_between() -> N
     assert names(small, order_given(tables, retained)) == "a b a c d"
     without = [(), tables.makes[0], tables.makes[1], tables.makes[2]]
     assert names(small, order_given(tables, without)) == "a b c a d"
+
+
+def test_transposed_weights_and_shapes_are_no_part_of_the_chain() -> None:
+    small = problem(
+        op("wt"), op("a", "wt"), op("shape", "a"), op("b", "a"), op("vt"), op("c", "b vt"),
+        op("gc", "c b", backward=True), op("gb", "gc a shape", backward=True),
+        op("ga", "gb wt vt", backward=True), outputs="ga",
+    )  # fmt: skip
+    tables = make_tables(small)
+    links = require_chain(small, tables)
+    assert names(small, links) == "wt a b c"
+    order = order_with_states(tables, links, 0)
+    assert names(small, order) == "wt a shape b vt c gc wt a gb wt ga"
+
+
+def test_a_detour_between_links_is_named() -> None:
+    small = problem(
+        op("a"), op("b", "a"), op("side", "a"), op("c", "b"), op("d", "c side"),
+        op("g", "d", backward=True), outputs="g",
+    )  # fmt: skip
+    with pytest.raises(UnsuitableError, match="forward op 'side' reads"):
+        order_by_revolve(small, 99)

@@ -41,6 +41,11 @@ def list_forward(tables: Tables, forward: Forward) -> tuple[OpId, ...]:
     return forward.ops
 
 
+def list_chain(tables: Tables, forward: Forward) -> tuple[OpId, ...]:
+    """Return the longest chain of forward ops, as candidates."""
+    return forward.chain
+
+
 def order_by_sqrt(
     problem: Problem, find_candidates: Candidates = find_articulation_points
 ) -> tuple[OpId, ...]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import comb
 
 from checkmate.errors import NotFoundError, UnsuitableError
 from checkmate.graph import OpId, TensorId
-from checkmate.heuristics.articulation import Forward, find_forward
+from checkmate.heuristics.articulation import find_forward
 from checkmate.heuristics.given import order_given
 from checkmate.heuristics.tables import Tables, make_tables
 from checkmate.liveness import insert_frees
@@ -60,11 +61,11 @@ def order_by_revolve(problem: Problem, budget_nbytes: int) -> tuple[OpId, ...]:
     Raises `UnsuitableError` when the forward ops are no chain, `NotFoundError` when none fits.
     """
     tables = make_tables(problem)
-    forward = require_chain(problem, tables)
+    links = require_chain(problem, tables)
     best: tuple[int, tuple[OpId, ...]] | None = None
     least_nbytes: int | None = None
-    for n_states in _vary(len(forward.ops)):
-        order = order_with_states(tables, forward, n_states)
+    for n_states in _vary(len(links)):
+        order = order_with_states(tables, links, n_states)
         simulation = simulate(problem, insert_frees(problem.graph, order))
         peak_nbytes = simulation.peak.nbytes
         least_nbytes = peak_nbytes if least_nbytes is None else min(least_nbytes, peak_nbytes)
@@ -79,62 +80,82 @@ def order_by_revolve(problem: Problem, budget_nbytes: int) -> tuple[OpId, ...]:
     return best[1]
 
 
-def require_chain(problem: Problem, tables: Tables) -> Forward:
-    """Return the forward part; raise `UnsuitableError`, naming the first op that is no link.
+def require_chain(problem: Problem, tables: Tables) -> tuple[OpId, ...]:
+    """Return the links of the chain that the forward ops are, in graph order.
 
-    In a chain each forward op reads what the op before it makes, and nothing else but resident
-    tensors.
+    A link reads, of what links make, only what the one before it makes, and nothing else leads
+    from one link to another. What depends on no link (a weight that is transposed) and what the
+    end of the chain does not depend on (a shape for the backward pass) are no part of it. Raises
+    `UnsuitableError`, naming the first op that breaks the chain.
     """
-    name, forward = problem.graph.name, find_forward(tables)
-    if not forward.ops:
-        raise UnsuitableError(f"graph {name!r} has no backward ops, so that it is no chain")
-    before: set[OpId] = set()
-    for op in forward.ops:
-        if {tables.producers[tensor] for tensor in tables.reads[op]} != before:
-            what = problem.graph.ops[op].name
+    graph, links = problem.graph, find_forward(tables).chain
+    if not links:
+        raise UnsuitableError(f"graph {graph.name!r} has no backward ops, so that it is no chain")
+    leading = _find_ancestors(tables, links[-1])
+    before: dict[OpId, set[OpId]] = {link: {last} for last, link in pairwise(links)}
+    from_links: set[OpId] = set()
+    for op in sorted(leading):
+        makers = {tables.producers[tensor] for tensor in tables.reads[op]} & from_links
+        if makers != before.get(op, set()):
             raise UnsuitableError(
-                f"graph {name!r} is no chain: forward op {what!r} does not read the op before it"
-                " and no other",
+                f"graph {graph.name!r} is no chain: forward op {graph.ops[op].name!r} reads what"
+                " another op than the one before it makes",
                 hint="choose another --strategy",
             )
-        before = {op}
-    return forward
+        if makers or op == links[0]:
+            from_links.add(op)
+    return links
 
 
-def order_with_states(tables: Tables, forward: Forward, n_states: int) -> tuple[OpId, ...]:
-    """Return the order that stores up to ``n_states`` forward results beside what is at hand.
+def _find_ancestors(tables: Tables, op: OpId) -> frozenset[OpId]:
+    """Return ``op`` and all that it depends on."""
+    found = {op}
+    pending = [op]
+    while pending:
+        makers = (tables.producers[tensor] for tensor in tables.reads[pending.pop()])
+        fresh = [maker for maker in dict.fromkeys(makers) if maker not in found]
+        found.update(fresh)
+        pending += fresh
+    return frozenset(found)
+
+
+def order_with_states(tables: Tables, links: Sequence[OpId], n_states: int) -> tuple[OpId, ...]:
+    """Return the order that stores up to ``n_states`` links' results beside what is at hand.
 
     Whatever else an op makes is retained.
     """
-    places = {op: place for place, op in enumerate(forward.ops)}
+    places = {op: place for place, op in enumerate(links)}
     others = [TensorId(e) for e, op in enumerate(tables.producers) if op >= 0 and op not in places]
     retained: list[list[TensorId]] = []
     for t, stored in enumerate(_follow(_lay_out(tables, places), n_states)):
-        made = (e for place in sorted(stored) for e in tables.makes[forward.ops[place]])
+        made = (e for place in sorted(stored) for e in tables.makes[links[place]])
         retained.append([*made, *(e for e in others if tables.producers[e] < t)])
     return order_given(tables, retained)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A stage as the chain sees it; places are those of forward ops in it."""
+    """A stage as the chain sees it; a place is that of a link in it."""
 
-    link: int | None
-    """The place of the stage's op; None: it is no forward op."""
+    is_forward: bool
+    """No link has its first run after it."""
     at: int
-    """The lowest place that this stage or one before it has read; only where ``link`` is None."""
+    """Forward: how many links ran before. Else the lowest place that this stage reads, or one
+    since the last link."""
     needs: frozenset[int]
     """The places that it reads, and the other stages at the same place."""
 
 
 def _lay_out(tables: Tables, places: Mapping[OpId, int]) -> tuple[_Stage, ...]:
-    at, laid = len(places), []
+    at = 0
+    laid: list[_Stage] = []
     for op in range(tables.n_ops):
         makers = (tables.producers[tensor] for tensor in tables.reads[op])
         reads = frozenset(places[maker] for maker in makers if maker in places)
-        link = places.get(OpId(op))
-        at = at if link is not None else min((at, *reads))
-        laid.append(_Stage(link, at, reads))
+        is_forward = at < len(places) if not laid or laid[-1].is_forward else False
+        at = at if is_forward else min((at, *reads))
+        laid.append(_Stage(is_forward, at, reads))
+        at += OpId(op) in places
     return tuple(_join(laid))
 
 
@@ -142,7 +163,7 @@ def _join(laid: Sequence[_Stage]) -> Iterator[_Stage]:
     """Yield ``laid`` with the needs of whole groups: of the stages at one place."""
     groups: dict[int, frozenset[int]] = {}
     for stage in laid:
-        if stage.link is None:
+        if not stage.is_forward:
             groups[stage.at] = groups.get(stage.at, frozenset()) | stage.needs
     for stage in laid:
         yield replace(stage, needs=groups.get(stage.at, frozenset()))
@@ -150,12 +171,12 @@ def _join(laid: Sequence[_Stage]) -> Iterator[_Stage]:
 
 def _follow(stages: Sequence[_Stage], n_states: int) -> Iterator[Set[int]]:
     """Yield, per stage, the places whose results are retained into it."""
-    goal = next((stage for stage in stages if stage.link is None), stages[-1])
+    goal = next((stage for stage in stages if not stage.is_forward), stages[-1])
     stack = [-1, *place_states(-1, goal.at, n_states + 1)]
     at, held = goal.at, goal.needs
     for stage in stages:
-        if stage.link is not None:
-            yield {p for p in (*stack, *goal.needs, stage.link - 1) if 0 <= p < stage.link}
+        if stage.is_forward:
+            yield {p for p in (*stack, *goal.needs, stage.at - 1) if 0 <= p < stage.at}
             continue
         if stage.at == at:
             yield {p for p in (*stack, *held) if p >= 0}

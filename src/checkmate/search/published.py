@@ -5,7 +5,7 @@ Each is an order that `simulate` judges; what is known of the best is the time o
 
 from __future__ import annotations
 
-from checkmate.heuristics.chen import list_forward, order_by_sqrt, order_greedily
+from checkmate.heuristics.chen import list_chain, list_forward, order_by_sqrt, order_greedily
 from checkmate.heuristics.given import order_last
 from checkmate.heuristics.revolve import order_by_revolve, require_chain
 from checkmate.heuristics.tables import make_tables
@@ -23,14 +23,14 @@ def find_by_last(problem: Problem, budget_nbytes: int, limits: Limits) -> Findin
 def find_by_chain_sqrt(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
     """Retain every k-th op of a chain; raise `UnsuitableError` for other graphs."""
     require_chain(problem, make_tables(problem))
-    order = order_by_sqrt(problem, list_forward)
+    order = order_by_sqrt(problem, list_chain)
     return judge("chen-sqrt", problem, budget_nbytes, limits, order)
 
 
 def find_by_chain_greedy(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
     """Retain the ends of segments of a chain; raise `UnsuitableError` for other graphs."""
     require_chain(problem, make_tables(problem))
-    order = order_greedily(problem, budget_nbytes, list_forward)
+    order = order_greedily(problem, budget_nbytes, list_chain)
     return judge("chen-greedy", problem, budget_nbytes, limits, order)
 
 
