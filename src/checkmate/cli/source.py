@@ -14,10 +14,11 @@ from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.digest import digest_model
-from checkmate.onnxio.load import list_external_files, load_proto
+from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
+from checkmate.onnxio.weights import measure_weights
 from checkmate.problem import Problem
 from checkmate.profiler.flops import estimate_costs
 
@@ -66,8 +67,9 @@ def is_document(path: Path) -> bool:
 
 def list_input_files(path: Path, costs: str) -> list[Path]:
     """Return the files that reading ``path`` with these ``--costs`` reads: no output may be one."""
-    data = () if is_document(path) else list_external_files(load_proto(path), path.resolve().parent)
-    return [path, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
+    ends = {} if is_document(path) else measure_weights(load_proto(path))
+    weights = (path.resolve().parent / location for location in ends)
+    return [path, *weights, *([] if costs in ("auto", "flops") else [Path(costs)])]
 
 
 def read_source(path: Path, asked: Asked) -> Source:
