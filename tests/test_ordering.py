@@ -93,15 +93,57 @@ def test_the_peak_never_rises_and_what_may_run_once_keeps_its_order(seed: int) -
     assert marks == sorted(marks)
 
 
-def test_readers_of_what_an_op_that_runs_once_reads_stay_on_their_side_of_it() -> None:
-    """An optimizer that writes over a weight must not run before what reads the weight."""
+def order_pair(*, recomputable: bool) -> str:
+    """Return the order of two ops of which the second is better run first."""
     small = problem(
-        op("a", nbytes=9), op("read", "w a", nbytes=9), op("update", "w a", nbytes=0,
-        recomputable=False), op("after", "w", nbytes=1), op("end", "read after", nbytes=1),
+        op("p1", nbytes=9, recomputable=recomputable),
+        op("p2", nbytes=9, recomputable=recomputable),
+        op("s2", "p2"), op("end", "p1 s2"), outputs="end",
+    )  # fmt: skip
+    return names(small, order_for_memory(small))
+
+
+def test_ops_that_run_once_keep_their_order_even_where_another_is_better() -> None:
+    assert order_pair(recomputable=True) == "p2 s2 p1 end"
+    assert order_pair(recomputable=False) == "p1 p2 s2 end"
+
+
+def order_update(*, recomputable: bool) -> str:
+    """Return the order of an op that reads a weight, and of an update of it that frees memory."""
+    small = problem(
+        op("g", nbytes=9), op("read", "w", nbytes=9),
+        op("update", "w g", nbytes=0, recomputable=recomputable), op("end", "read"),
         outputs="end update", resident={"w": 5},
     )  # fmt: skip
-    order = names(small, order_for_memory(small)).split()
-    assert order.index("read") < order.index("update") < order.index("after")
+    return names(small, order_for_memory(small))
+
+
+def test_readers_of_what_an_op_that_runs_once_reads_stay_on_their_side_of_it() -> None:
+    """An optimizer that writes over a weight must not run before what reads the weight."""
+    assert order_update(recomputable=True).startswith("g update read")
+    assert order_update(recomputable=False).split().index("update") > 1
+    order = order_update(recomputable=False).split()
+    assert order.index("read") < order.index("update")
+
+
+def order_phases(*, backward: bool) -> str:
+    """Return the order of an op that could run before the last forward ones, to free memory."""
+    small = problem(
+        op("f0", nbytes=9), op("f1", "f0"), op("f2", "f1", nbytes=9), op("f3", "f2"),
+        op("early", "f0", backward=backward), op("end", "early f3", backward=backward),
+        outputs="end",
+    )  # fmt: skip
+    return names(small, order_for_memory(small))
+
+
+def test_the_backward_pass_stays_behind_the_forward_pass() -> None:
+    assert order_phases(backward=False) == "f0 f1 early f2 f3 end"
+    assert order_phases(backward=True) == "f0 f1 f2 f3 early end"
+
+
+def test_where_nothing_is_gained_the_file_order_stays() -> None:
+    small = problem(op("a"), view("v", "a"), op("b", "a"), op("c", "v b"), outputs="c")
+    assert choose_order(small, "memory").order == (0, 1, 2, 3)
 
 
 def test_the_file_order_changes_nothing() -> None:

@@ -1,10 +1,13 @@
 """An op order that needs less memory without any recompute.
 
-A list scheduler runs, of the ops that are ready, the one that leaves the least in memory; then ops
-on either side of the peak change sides, each with the ops that it must take along, as long as that
-helps. What may not change: the forward pass comes before the backward pass, so that stages stay
-stages, and ops that may run only once (random, stateful) keep their order, among themselves and
-against the other readers of what they read: some write over it.
+Ops on either side of the peak change sides, each with the ops that it must take along, as long as
+that helps. A scheduler that listed the ops anew, the one that leaves the least in memory first,
+reached lower peaks on some graphs, but mixed up what belongs together: recomputes cost more then
+(MobileNet at 80 %: 3.4 % where the file order takes 1.7 % and these moves 1.6 %).
+
+What may not change: the forward pass comes before the backward pass, so that stages stay stages,
+and ops that may run only once (random, stateful) keep their order, among themselves and against
+the other readers of what they read: some write over it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from checkmate.graph import Graph, OpId, find_readers
 from checkmate.heuristics.tables import Tables, make_tables
 from checkmate.problem import Problem
 
-MAX_TRIALS = 100_000
+MAX_TRIALS = 50_000
 """Orders that are weighed, about: each in time that grows with the number of ops."""
 
 _Bytes = NDArray[np.int64]
@@ -35,13 +38,7 @@ def order_for_memory(problem: Problem) -> tuple[OpId, ...]:
     tables = make_tables(problem)
     rules = _find_rules(problem.graph)
     meter = _Meter(tables)
-    given = list(range(tables.n_ops))
-    orders = [given, _list_ops(tables, rules)]
-    improved = [_improve(meter, rules, order) for order in orders]
-    best = min(improved, key=lambda order: meter.weigh(order)[0])
-    if meter.weigh(best)[0] >= meter.weigh(given)[0]:
-        best = given
-    return tuple(map(OpId, best))
+    return tuple(map(OpId, _improve(meter, rules, list(range(tables.n_ops)))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,42 +118,10 @@ class _Meter:
         return peak, int(np.maximum(used - high, 0).sum())
 
 
-def _list_ops(tables: Tables, rules: _Rules) -> list[int]:
-    """Return the order in which the op that runs next leaves the least in memory.
-
-    Of equals, the one that needs the least while it runs, then the first of the given order.
-    """
-    left = [set(readers) for readers in tables.readers]
-    for output in tables.outputs:
-        left[output].add(OpId(-1))
-    waits = [len(others) for others in rules.before]
-    ready = {op for op, count in enumerate(waits) if count == 0}
-
-    def rate(op: int) -> tuple[bool, int, int, int]:
-        made = sum(tables.nbytes[e] for e in tables.makes[op])
-        freed = sum(tables.nbytes[e] for e in tables.reads[op] if len(left[e]) == 1)
-        unread = sum(tables.nbytes[e] for e in tables.makes[op] if not left[e])
-        run = made + tables.workspace_nbytes[op]
-        return op >= rules.n_forward, made - unread - freed, run, op
-
-    order: list[int] = []
-    while ready:
-        op = min(ready, key=rate)
-        ready.remove(op)
-        order.append(op)
-        for e in tables.reads[op]:
-            left[e].discard(OpId(op))
-        for follower in rules.after[op]:
-            waits[follower] -= 1
-            if waits[follower] == 0:
-                ready.add(follower)
-    return order
-
-
 def _improve(meter: _Meter, rules: _Rules, order: list[int]) -> list[int]:
     """Return ``order`` after moves across its peak that each made it better."""
     best, n_trials = (meter.weigh(order), order), 0
-    while n_trials < MAX_TRIALS // 2:
+    while n_trials < MAX_TRIALS:
         before = best[0]
         peak = int(meter.profile(best[1]).argmax())
         for moved in _move_across(rules, best[1], peak):
