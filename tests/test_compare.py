@@ -18,9 +18,10 @@ from checkmate.errors import (
     UnsuitableError,
 )
 from checkmate.folding import fold_views
-from checkmate.formats.problem_json import render_problem
+from checkmate.formats.problem_json import read_problem, render_problem
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
+from onnx_models import GRAPHS
 from oracle import find_best_time
 from test_cli import checkmate
 
@@ -42,6 +43,15 @@ def test_the_network_of_the_paper_has_its_published_optima_and_bounds(
     assert min(found.values()) == found["exact"] == optimum_ns
     assert least_bound_ns <= (bounds[LP_BOUND] or 0) <= optimum_ns
     assert bounds["rounding"] == bounds[LP_BOUND]
+
+
+def test_rounding_reaches_the_published_optimum_of_vgg16() -> None:
+    path = GRAPHS.parent.parent / "shared" / "instances" / "vgg16-b256-v100.json"
+    if not path.exists():
+        pytest.skip(f"needs {path}, the published instances")
+    row = next(compare(read_problem(path), 14_242_598_092, ("rounding",), Limits()))
+    assert row.plan is not None
+    assert row.plan.time_ns <= 1.0198 * 15_500_000
 
 
 @pytest.mark.parametrize("seed", range(12))
