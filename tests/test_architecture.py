@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "errors": 0, "units": 0, "files": 0,
     "graph": 1, "costs": 1, "schedule": 1, "problem": 1, "placement": 1,
-    "simulate": 2, "liveness": 2, "plan": 2, "folding": 2, "arena": 2, "chunks": 2,
+    "simulate": 2, "liveness": 2, "plan": 2, "folding": 2, "reordering": 2, "arena": 2, "chunks": 2,
     "milp": 3, "heuristics": 3,
     "solver": 4,
     "search": 5,

@@ -14,6 +14,8 @@ from checkmate.formats.problem_json import read_problem
 from checkmate.graph import OpId
 from checkmate.heuristics.articulation import find_articulation_points, find_forward
 from checkmate.heuristics.chen import (
+    list_chain,
+    list_forward,
     order_by_size,
     order_by_sqrt,
     order_greedily,
@@ -111,6 +113,23 @@ def test_the_greedy_variant_takes_the_fastest_segments_that_fit() -> None:
     assert run(small, order).peak.nbytes <= 8
     assert names(small, order).startswith("f0 f1 f2 f3 f4 f5 f6 f7 f8 loss b8 b7 b6 b5 f0")
     assert run(small, order).time_ns == 19 + 5
+
+
+def test_on_a_chain_all_candidates_are_the_same() -> None:
+    small = training_chain(9)
+    orders = {order_by_sqrt(small, find) for find in (list_chain, list_forward)}
+    assert orders == {order_by_sqrt(small)}
+    assert order_greedily(small, 8, list_chain) == order_greedily(small, 8)
+
+
+def test_linearized_forms_may_retain_ops_that_are_no_articulation_points() -> None:
+    small = problem(
+        op("a"), op("left", "a"), op("right", "a"), op("sum", "left right"),
+        op("g", "sum right", backward=True), op("h", "g left", backward=True),
+        op("k", "h a", backward=True), outputs="k",
+    )  # fmt: skip
+    assert names(small, order_by_sqrt(small)) == "a left right sum right g left h k"
+    assert names(small, order_by_sqrt(small, list_forward)) == "a left right sum a right g h k"
 
 
 def test_when_no_segments_fit_the_smallest_peak_is_named() -> None:

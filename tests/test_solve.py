@@ -62,7 +62,7 @@ def test_what_auto_returns_fits_and_is_bounded(seed: int) -> None:
     assert plan.claim.bound_ns <= plan.time_ns
 
 
-@pytest.mark.parametrize("strategy", ["keep-all", "greedy", "exact", "chen-sqrt", "auto"])
+@pytest.mark.parametrize("strategy", ["keep-all", "greedy", "exact", "ap-sqrt", "auto"])
 def test_enough_memory_needs_no_recompute(strategy: str) -> None:
     small = problem(op("a", time_ns=3), view("v", "a", time_ns=2), op("b", "v"), outputs="b")
     plan = solve(small, 10, strategy, PROVE)

@@ -64,6 +64,10 @@ class NoneInSpaceError(NotFoundError):
     """It is proved that nothing in a named space fits, which proves nothing outside of it."""
 
 
+class UnsuitableError(NotFoundError):
+    """A strategy does not take such a graph, whatever the budget."""
+
+
 class RunError(CheckmateError):
     """The solver, the device or onnxruntime failed."""
 

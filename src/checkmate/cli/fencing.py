@@ -10,7 +10,8 @@ import click
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
-from checkmate.engine.reserve import NoRoomError, solve_with_room
+from checkmate.engine.ordering import restore_plan
+from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
 from checkmate.engine.solve import solve
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.expand import expand
@@ -18,6 +19,7 @@ from checkmate.onnxio.fences import find_obstacle, parse_fences
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import CHUNK_NBYTES
 from checkmate.plan import Plan
+from checkmate.reordering import Reordering
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
@@ -64,32 +66,46 @@ class Search:
     limits: Limits
 
 
-def solve_fenced(source: Source, search: Search, asked: Choice) -> tuple[Plan, Fences]:
+def solve_fenced(
+    source: Source, reordering: Reordering, search: Search, asked: Choice
+) -> tuple[Plan, Fences]:
     """Return a plan that stays within its budget with its fences, and which these are.
 
-    Where ``auto`` finds no room for them, there are none, with a notice.
+    It is searched for in the order of ``reordering``. Where ``auto`` finds no room for fences,
+    there are none, with a notice.
     """
-    problem, model, budget_nbytes = source.problem, source.model, search.budget_nbytes
     fences = choose_fences(source, asked)
-    how = (search.strategy, search.limits)
-    if model is None or fences == "none":
-        return solve(problem, budget_nbytes, *how), "none"
+    problem = reordering.reordered
+    how = (search.budget_nbytes, search.strategy, search.limits)
+    if source.model is None or fences == "none":
+        return restore_plan(reordering, solve(problem, *how)), "none"
+    find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
+    try:
+        plan = solve_with_room(problem, *how, find_need)
+    except NoRoomError as error:
+        if asked != "auto":
+            raise
+        echo_note(f"no fences: {error.message}; run with the options that the schedule names")
+        plan, fences = solve(problem, *how), "none"
+    return restore_plan(reordering, plan), fences
+
+
+def _make_find_need(
+    source: Source, reordering: Reordering, budget_nbytes: int, fences: Fences
+) -> FindNeed:
+    """Return what tells the smallest budget in which a schedule runs with ``fences``."""
+    model = source.model
+    assert model is not None
 
     def find_need(schedule: Schedule) -> int:
-        expanded, run = expand(problem, model, schedule, fences)
+        expanded, run = expand(source.problem, model, reordering.restore(schedule), fences)
         kept_nbytes = _KEPT_NBYTES if fences == "all" else 0
         peak_nbytes = simulate(expanded, run).peak.nbytes + kept_nbytes
         if is_within(expanded, run, budget_nbytes):
             return peak_nbytes
         return max(peak_nbytes, count_budget_nbytes(expanded, run), budget_nbytes + CHUNK_NBYTES)
 
-    try:
-        return solve_with_room(problem, budget_nbytes, *how, find_need), fences
-    except NoRoomError as error:
-        if asked != "auto":
-            raise
-        echo_note(f"no fences: {error.message}; run with the options that the schedule names")
-        return solve(problem, budget_nbytes, *how), "none"
+    return find_need
 
 
 def read_fences(record: ScheduleRecord) -> Fences:

@@ -16,6 +16,8 @@ from checkmate.errors import CheckmateError, OutputError
 
 _COMMANDS = {
     "check": "Certify a schedule against its model; with --run, run both graphs.",
+    "compare": "Find a schedule by each strategy; print them side by side.",
+    "export": "Write a model's graph, sizes and costs as a problem file.",
     "profile": "Measure what each op of a model costs.",
     "show": "Print what a model or a schedule holds.",
     "solve": "Find the cheapest schedule that fits a memory budget.",

@@ -9,6 +9,7 @@ from typing import get_args
 
 import click
 
+from checkmate.engine.ordering import ORDERS
 from checkmate.errors import UsageError
 from checkmate.formats.schedule_json import Optimization
 from checkmate.runtime.protocol import Level
@@ -111,5 +112,12 @@ optimize_option = click.option(
     "--optimize",
     type=click.Choice(list(get_args(Optimization))),
     help=f"Optimize the graph first, as onnxruntime does.  [default: {DEFAULT_OPTIMIZATION}]",
+)
+order_option = click.option(
+    "--order",
+    type=click.Choice(list(ORDERS)),
+    default="file",
+    show_default=True,
+    help="Order of the ops: of the file, or one that needs less memory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from checkmate.arena import count_outside_nbytes
 from checkmate.cli.source import Source
+from checkmate.engine.ordering import Order
 from checkmate.formats.costs_json import digest_costs
 from checkmate.formats.schedule_json import (
     GraphRecord,
@@ -18,8 +21,16 @@ from checkmate.runtime.advice import ADVICE
 from checkmate.simulate import Simulation
 
 
-def make_record(source: Source, plan: Plan, baseline: Simulation, fences: Fences) -> ScheduleRecord:
-    """Return the schedule file of ``plan``, whose rewritten model has ``fences``."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How the rewritten model holds the order, and which that is."""
+
+    fences: Fences
+    order: Order
+
+
+def make_record(source: Source, plan: Plan, baseline: Simulation, held: Held) -> ScheduleRecord:
+    """Return the schedule file of ``plan``, whose rewritten model is ``held`` so."""
     graph, costs = source.problem.graph, source.problem.costs
     peak = plan.peak
     return ScheduleRecord(
@@ -42,7 +53,8 @@ def make_record(source: Source, plan: Plan, baseline: Simulation, fences: Fences
         time_ns=plan.time_ns,
         baseline_time_ns=baseline.time_ns,
         claim=plan.claim,
-        runtime={**ADVICE, **_advise_limit(source.problem, plan), "fences": fences},
+        runtime={**ADVICE, **_advise_limit(source.problem, plan), "fences": held.fences},
+        order=held.order,
         instructions=name_instructions(graph, plan.schedule),
     )
 

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from checkmate.arena import count_outside_nbytes
-from checkmate.engine.solve import count_baseline_fragmentation_nbytes
+from checkmate.engine.solve import count_baseline_fragmentation_nbytes, run_baseline
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
+from checkmate.reordering import Reordering
 from checkmate.schedule import count_recomputes
 from checkmate.simulate import Peak, Simulation
 from checkmate.units import format_nbytes, format_ns, format_ratio
@@ -27,6 +28,17 @@ SPACE_NAMES: Mapping[Space, str] = {
 def echo_note(text: str) -> None:
     """Print one line to standard error."""
     click.echo(text, err=True)
+
+
+def print_order(reordering: Reordering, baseline: Simulation) -> None:
+    """Print what another op order than that of the file needs without recompute."""
+    if reordering.order != tuple(range(len(reordering.order))):
+        peak = run_baseline(reordering.reordered).peak
+        share = format_ratio(peak.nbytes, baseline.peak.nbytes)
+        echo_note(
+            f"order: memory; peak without recompute {format_nbytes(peak.nbytes)}, {share}"
+            f" against {format_nbytes(baseline.peak.nbytes)} in file order"
+        )
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:

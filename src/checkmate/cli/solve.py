@@ -21,13 +21,15 @@ from checkmate.cli.options import (
     loss_option,
     model_argument,
     optimize_option,
+    order_option,
     parse_dims,
     provider_option,
 )
-from checkmate.cli.record import make_record
-from checkmate.cli.report import echo_note, print_plan
+from checkmate.cli.record import Held, make_record
+from checkmate.cli.report import echo_note, print_order, print_plan
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.cli.writing import Wanted, choose_files
+from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import Optimization, make_document
 from checkmate.onnxio.effects import find_races
@@ -68,6 +70,7 @@ from checkmate.units import Share, format_nbytes_exactly
     "--node-limit", type=click.IntRange(1, 2**31 - 1), help="Most branch-and-bound nodes; no clock."
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
+@order_option
 @fences_option
 @click.option(
     "--arena/--no-arena",
@@ -91,6 +94,7 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
+    order: Order,
     fences: Choice,
     arena: bool | None,
     as_json: bool,
@@ -109,8 +113,12 @@ def command(
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan, held = solve_fenced(source, Search(budget_nbytes, strategy, limits), fences)
-    record = make_record(source, plan, baseline, held)
+    reordering = choose_order(source.problem, order)
+    chosen: Order = "file" if reordering.is_identity else "memory"
+    print_order(reordering, baseline)
+    search = Search(budget_nbytes, strategy, limits)
+    plan, held = solve_fenced(source, reordering, search, fences)
+    record = make_record(source, plan, baseline, Held(held, chosen))
     written = files.write(source.model, plan.schedule, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:

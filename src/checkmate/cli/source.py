@@ -15,9 +15,11 @@ from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
 from checkmate.formats.schedule_json import Lineage, Optimization, ScheduleRecord
 from checkmate.onnxio.digest import digest_model
+from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
+from checkmate.onnxio.weights import measure_weights
 from checkmate.problem import Problem
 from checkmate.profiler.flops import estimate_costs
 
@@ -81,6 +83,13 @@ def is_document(path: Path) -> bool:
             return file.read(256).lstrip()[:1] == b"{"
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def list_input_files(path: Path, costs: str) -> list[Path]:
+    """Return the files that reading ``path`` with these ``--costs`` reads: no output may be one."""
+    ends = {} if is_document(path) else measure_weights(load_proto(path))
+    weights = (path.resolve().parent / location for location in ends)
+    return [path, *weights, *([] if costs in ("auto", "flops") else [Path(costs)])]
 
 
 def read_source(path: Path, asked: Asked) -> Source:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from checkmate.arena import count_budget_nbytes
 from checkmate.engine.fit import Accepts, Goal, fit
-from checkmate.engine.tighten import Draft, halve_time
-from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
+from checkmate.engine.tighten import Draft, Find, halve_time
+from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
@@ -52,6 +52,27 @@ def solve(
     both say the smallest budget that is known to work.
     """
     folding = fold_views(problem)
+    find = _make_find(folding, strategy)
+    try:
+        draft = find(budget_nbytes, _share_time(problem, limits))
+    except UnsuitableError:
+        raise
+    except (InfeasibleError, NotFoundError) as error:
+        raise _add_smallest_budget(error, folding, budget_nbytes) from error
+    return _certify_draft(folding, Goal(budget_nbytes, accepts), limits, draft, find)
+
+
+def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
+    """Return what `solve` does; errors say nothing of other budgets, which takes time to know."""
+    folding = fold_views(problem)
+    find = _make_find(folding, strategy)
+    draft = find(budget_nbytes, _share_time(problem, limits))
+    return _certify_draft(folding, Goal(budget_nbytes), limits, draft, find)
+
+
+def _make_find(folding: Folding, strategy: str) -> Find:
+    """Return the search for drafts of a problem, which sees it without views."""
+    problem = folding.original
 
     def find(live_nbytes: int, limits: Limits) -> Draft:
         finding = STRATEGIES[strategy](folding.folded, live_nbytes, limits)
@@ -60,14 +81,20 @@ def solve(
         time_ns = simulate(problem, schedule).time_ns
         return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
 
-    is_arena = problem.arena is not None
-    try:
-        draft = find(budget_nbytes, halve_time(limits) if is_arena else limits)
-    except (InfeasibleError, NotFoundError) as error:
-        raise _add_smallest_budget(error, folding, budget_nbytes) from error
-    goal = Goal(budget_nbytes, accepts)
-    if is_arena and not goal.is_met(problem, draft.schedule):
+    return find
+
+
+def _share_time(problem: Problem, limits: Limits) -> Limits:
+    """Return the limits of the first search: the arena takes half of the time."""
+    return limits if problem.arena is None else halve_time(limits)
+
+
+def _certify_draft(folding: Folding, goal: Goal, limits: Limits, draft: Draft, find: Find) -> Plan:
+    """Return the plan that ``draft`` is, or another one of which the arena fits."""
+    problem = folding.original
+    if problem.arena is not None and not goal.is_met(problem, draft.schedule):
         draft = fit(folding, goal, halve_time(limits), draft, find)
+    budget_nbytes = goal.budget_nbytes
     return certify(problem, draft.schedule, budget_nbytes, draft.claim)
 
 

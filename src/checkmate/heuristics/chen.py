@@ -1,8 +1,9 @@
 """Segments: retain a few forward tensors and recompute what lies between them.
 
 Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016, sections 3
-and 4. Their networks are chains; for others the ops to retain are chosen among the articulation
-points of the forward graph, as in Jain et al., "Checkmate", MLSys 2020, section 6.1 ("AP").
+and 4. Their networks are chains; for others Jain et al., "Checkmate", MLSys 2020, section 6.1,
+choose the ops to retain among the articulation points of the forward graph ("AP"), or among all of
+its ops in file order, as if it were a chain ("linearized").
 
 We differ from both in one thing: only what a backward op needs is recomputed, and only once, so
 that no order that retains the same ops is faster.
@@ -11,7 +12,7 @@ that no order that retains the same ops is faster.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from checkmate.errors import NotFoundError
 from checkmate.graph import OpId
@@ -31,13 +32,29 @@ _FINER = 1.2
 """Each segment size that is tried is this many times smaller than the one before."""
 
 
-def order_by_sqrt(problem: Problem) -> tuple[OpId, ...]:
-    """Return the order that retains every k-th articulation point, k the root of their number.
+Candidates = Callable[[Tables, Forward], tuple[OpId, ...]]
+"""Which forward ops may be retained, in graph order."""
+
+
+def list_forward(tables: Tables, forward: Forward) -> tuple[OpId, ...]:
+    """Return all forward ops, as candidates: the graph taken for a chain."""
+    return forward.ops
+
+
+def list_chain(tables: Tables, forward: Forward) -> tuple[OpId, ...]:
+    """Return the longest chain of forward ops, as candidates."""
+    return forward.chain
+
+
+def order_by_sqrt(
+    problem: Problem, find_candidates: Candidates = find_articulation_points
+) -> tuple[OpId, ...]:
+    """Return the order that retains every k-th candidate, k the root of their number.
 
     Ops after the last retained one are retained too: their backward ops come first.
     """
     tables = make_tables(problem)
-    points = find_articulation_points(tables, find_forward(tables))
+    points = find_candidates(tables, find_forward(tables))
     step = max(1, math.isqrt(len(points)))
     return order_retaining(problem, points[step - 1 :: step])
 
@@ -53,14 +70,16 @@ def order_by_size(problem: Problem, segment_nbytes: int) -> tuple[OpId, ...]:
     return order_retaining(problem, _pick_by_size(tables, forward, points, segment_nbytes))
 
 
-def order_greedily(problem: Problem, budget_nbytes: int) -> tuple[OpId, ...]:
+def order_greedily(
+    problem: Problem, budget_nbytes: int, find_candidates: Candidates = find_articulation_points
+) -> tuple[OpId, ...]:
     """Return the fastest of the orders by size that fits ``budget_nbytes``.
 
-    Raises `NotFoundError` when none does.
+    A segment ends with the first candidate after its size. Raises `NotFoundError` when none fits.
     """
     best: tuple[int, tuple[OpId, ...]] | None = None
     least: Peak | None = None
-    for retained in _vary_size(make_tables(problem)):
+    for retained in _vary_size(make_tables(problem), find_candidates):
         order = order_retaining(problem, retained)
         simulation = simulate(problem, insert_frees(problem.graph, order))
         if least is None or simulation.peak.nbytes < least.nbytes:
@@ -121,10 +140,10 @@ def _pick_by_size(
     return tuple(picked)
 
 
-def _vary_size(tables: Tables) -> Iterator[tuple[OpId, ...]]:
+def _vary_size(tables: Tables, find_candidates: Candidates) -> Iterator[tuple[OpId, ...]]:
     """Yield what different segment sizes retain, from one segment to as many as there are."""
     forward = find_forward(tables)
-    points = frozenset(find_articulation_points(tables, forward))
+    points = frozenset(find_candidates(tables, forward))
     segment_nbytes = sum(tables.nbytes[t] for op in forward.ops for t in tables.makes[op])
     tried: set[tuple[OpId, ...]] = set()
     while True:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
-from checkmate.plan import Space, Termination
+from checkmate.plan import Claim, Space, Termination
 from checkmate.problem import Problem
-from checkmate.search.finding import Limits
+from checkmate.search.finding import Finding, Limits
 from checkmate.simulate import Simulation, simulate
 from checkmate.solver.result import MilpResult
 from checkmate.units import format_nbytes_exactly, format_ns
@@ -48,3 +48,20 @@ def make_failure(
     if result.status == "interrupted":
         return InterruptError(f"interrupted: {what}")
     return NotFoundError(what, hint="raise the limits or --budget")
+
+
+def judge(
+    strategy: str, problem: Problem, budget_nbytes: int, limits: Limits, order: Sequence[OpId]
+) -> Finding:
+    """Return the finding that ``order`` is; no bound is known but the time of every op once."""
+    simulation = simulate(problem, insert_frees(problem.graph, order))
+    if simulation.peak.nbytes > budget_nbytes:
+        raise NotFoundError(
+            f"the {strategy} schedule needs {format_nbytes_exactly(simulation.peak.nbytes)},"
+            f" more than the budget of {format_nbytes_exactly(budget_nbytes)}"
+        )
+    bound_ns = problem.costs.total_ns
+    extra_ns = simulation.time_ns - bound_ns
+    is_close = extra_ns <= limits.gap * bound_ns
+    termination: Termination = "optimal" if extra_ns == 0 else "gap" if is_close else "limit"
+    return Finding(tuple(order), Claim(strategy, "all-schedules", bound_ns, termination))

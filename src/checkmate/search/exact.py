@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from checkmate.errors import NotFoundError
+from checkmate.errors import UnsuitableError
 from checkmate.graph import OpId
 from checkmate.milp.assemble import make_clock, make_program
 from checkmate.milp.covers import Cover, add_cover_rows, find_covers
@@ -73,7 +73,7 @@ class _Search:
         self._problem = problem
         self._budget_nbytes = budget_nbytes
         self._limits = limits
-        _check_size(problem)
+        check_size(problem)
         self._frame = make_frame(problem, budget_nbytes)
         self._clock = make_clock(problem)
         self._covers: tuple[Cover, ...] = ()
@@ -147,11 +147,12 @@ class _Search:
         return Claim(STRATEGY, space, bound_ns, termination, info)
 
 
-def _check_size(problem: Problem) -> None:
+def check_size(problem: Problem) -> None:
+    """Raise `UnsuitableError` when the program of ``problem`` is too large to be solved."""
     n_coefficients = count_coefficients(problem.graph)
     if n_coefficients > MAX_COEFFICIENTS:
-        raise NotFoundError(
-            f"graph {problem.graph.name!r} is too large for the exact search:"
+        raise UnsuitableError(
+            f"graph {problem.graph.name!r} is too large for the paper's program:"
             f" {n_coefficients} coefficients, at most {MAX_COEFFICIENTS}",
             hint="choose another --strategy",
         )

@@ -8,18 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 
 from checkmate.errors import InfeasibleError, NotFoundError
 from checkmate.graph import OpId
-from checkmate.heuristics.chen import order_by_sqrt, order_greedily
 from checkmate.heuristics.greedy import order_within
 from checkmate.heuristics.keep_all import order_all
-from checkmate.liveness import insert_frees
-from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
+from checkmate.search.claims import judge
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Finding, Limits
+from checkmate.search.published import (
+    find_by_ap_greedy,
+    find_by_ap_sqrt,
+    find_by_chain_greedy,
+    find_by_chain_sqrt,
+    find_by_last,
+    find_by_linearized_greedy,
+    find_by_linearized_sqrt,
+    find_by_revolve,
+)
+from checkmate.search.rounding import solve_by_rounding
 from checkmate.search.stages import solve_stages
-from checkmate.simulate import simulate
 from checkmate.units import format_nbytes_exactly
 
 Strategy = Callable[[Problem, int, Limits], Finding]
@@ -65,26 +73,17 @@ def _find_despite_greedy(problem: Problem, budget_nbytes: int, limits: Limits) -
         raise InfeasibleError(
             f"no schedule of this op order fits in {format_nbytes_exactly(budget_nbytes)}"
         )
-    return _judge("exhaustive", problem, budget_nbytes, limits, order)
+    return judge("exhaustive", problem, budget_nbytes, limits, order)
 
 
 def _find_keep_all(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
-    return _judge("keep-all", problem, budget_nbytes, limits, order_all(problem))
-
-
-def _find_by_sqrt(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
-    return _judge("chen-sqrt", problem, budget_nbytes, limits, order_by_sqrt(problem))
-
-
-def _find_chen_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
-    order = order_greedily(problem, budget_nbytes)
-    return _judge("chen-greedy", problem, budget_nbytes, limits, order)
+    return judge("keep-all", problem, budget_nbytes, limits, order_all(problem))
 
 
 def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
     effort = _find_effort(problem, budget_nbytes, limits)
     order = order_within(problem, budget_nbytes, effort)
-    return _judge("greedy", problem, budget_nbytes, limits, order)
+    return judge("greedy", problem, budget_nbytes, limits, order)
 
 
 def _find_effort(problem: Problem, budget_nbytes: int, limits: Limits) -> int:
@@ -110,7 +109,7 @@ def _improve_in_stages(
     try:
         return solve_stages(problem, budget_nbytes, limits, order)
     except NotFoundError:
-        return _judge("greedy", problem, budget_nbytes, limits, order)
+        return judge("greedy", problem, budget_nbytes, limits, order)
 
 
 def _find_in_stages(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
@@ -120,26 +119,16 @@ def _find_in_stages(problem: Problem, budget_nbytes: int, limits: Limits) -> Fin
 STRATEGIES: Mapping[str, Strategy] = {
     "auto": find_automatically,
     "keep-all": _find_keep_all,
-    "chen-sqrt": _find_by_sqrt,
-    "chen-greedy": _find_chen_greedily,
+    "checkpoint-last": find_by_last,
+    "chen-sqrt": find_by_chain_sqrt,
+    "chen-greedy": find_by_chain_greedy,
+    "ap-sqrt": find_by_ap_sqrt,
+    "ap-greedy": find_by_ap_greedy,
+    "linearized-sqrt": find_by_linearized_sqrt,
+    "linearized-greedy": find_by_linearized_greedy,
+    "revolve": find_by_revolve,
+    "rounding": solve_by_rounding,
     "greedy": _find_greedily,
     "exact": _find_exactly,
     "stages": _find_in_stages,
 }
-
-
-def _judge(
-    strategy: str, problem: Problem, budget_nbytes: int, limits: Limits, order: Sequence[OpId]
-) -> Finding:
-    """Return the finding that ``order`` is; no bound is known but the time of every op once."""
-    simulation = simulate(problem, insert_frees(problem.graph, order))
-    if simulation.peak.nbytes > budget_nbytes:
-        raise NotFoundError(
-            f"the {strategy} schedule needs {format_nbytes_exactly(simulation.peak.nbytes)},"
-            f" more than the budget of {format_nbytes_exactly(budget_nbytes)}"
-        )
-    bound_ns = problem.costs.total_ns
-    extra_ns = simulation.time_ns - bound_ns
-    is_close = extra_ns <= limits.gap * bound_ns
-    termination: Termination = "optimal" if extra_ns == 0 else "gap" if is_close else "limit"
-    return Finding(tuple(order), Claim(strategy, "all-schedules", bound_ns, termination))
