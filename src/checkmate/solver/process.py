@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import checkmate
-from checkmate.errors import SolverError
+from checkmate.errors import AbortError, SolverError
 from checkmate.milp.model import FloatArray, Program
 from checkmate.plan import SolverInfo
 from checkmate.solver.files import read_incumbent, read_result, write_job
@@ -33,7 +33,8 @@ def solve_in_worker(
 
     A Ctrl-C meanwhile ends the solve, not the program: the result is "interrupted", with the best
     solution so far. A worker that does not stop in time is killed, and its best solution so far
-    is kept. Raises `SolverError` when HiGHS fails or its process ends without an answer.
+    is kept. Raises `AbortError` at a second Ctrl-C, `SolverError` when HiGHS fails or its process
+    ends without an answer.
     """
     with tempfile.TemporaryDirectory(prefix="checkmate-") as name:
         folder = Path(name)
@@ -76,6 +77,8 @@ def _await_end(process: subprocess.Popen[bytes], time_s: float | None) -> Ending
     except subprocess.TimeoutExpired:
         pass
     except KeyboardInterrupt:
+        if ending == "interrupted":
+            raise AbortError("interrupted twice: nothing is kept") from None
         ending = "interrupted"
     finally:
         process.kill()
