@@ -21,6 +21,13 @@ from checkmate.formats.problem_json import render_problem
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 
+PROGRAM = """
+import sys
+print("up", file=sys.stderr, flush=True)
+from checkmate.__main__ import main
+main()
+"""
+
 
 @contextmanager
 def start(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
@@ -28,7 +35,7 @@ def start(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "p.json").write_text(render_problem(random_training(random.Random(2), 120)))
     arguments = ("p.json", "--gap", "0%", "--time-limit", "60s", "--json", *options)
     process = subprocess.Popen(
-        [sys.executable, "-m", "checkmate", "solve", *arguments],
+        [sys.executable, "-c", PROGRAM, "solve", *arguments],
         cwd=folder, env=os.environ | {"PYTHONPATH": SOURCE}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
@@ -65,9 +72,11 @@ def test_a_ctrl_c_writes_what_was_found(tmp_path: Path) -> None:
     assert written["peak_nbytes"] <= written["budget_nbytes"]
 
 
-@pytest.mark.parametrize("delay_s", [0.06, 0.12, 0.25, 0.5])
+@pytest.mark.parametrize("delay_s", [0.02, 0.1, 0.2, 0.4])
 def test_a_ctrl_c_at_the_start_ends_quietly(tmp_path: Path, delay_s: float) -> None:
     with start(tmp_path, "--budget", "50%", "--strategy", "exact") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "up\n"
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=20)
@@ -90,7 +99,7 @@ def test_a_ctrl_c_with_nothing_in_hand_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(render_problem(random_training(random.Random(2), 12)))
+    (tmp_path / "p.json").write_text(render_problem(random_training(random.Random(2), 6)))
     arguments = [sys.executable, "-m", "checkmate", "solve", "p.json", "--budget", "60%", "--json"]
     environment = os.environ | {"PYTHONPATH": SOURCE, "TERM": "xterm"}
     ours, theirs = pty.openpty()
@@ -103,7 +112,7 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(tmp_path: Path) -> Non
     hidden = subprocess.run(
         arguments, cwd=tmp_path, env=environment, capture_output=True, check=True
     )
-    assert "Ctrl-C takes it" in text
+    assert "; Ctrl-C takes it" in text
     assert "overhead +" in text
     assert b"Ctrl-C" not in hidden.stderr
     assert b"\x1b" not in hidden.stderr

@@ -62,7 +62,7 @@ def describe_progress(progress: Progress) -> str:
     bound_ns, time_ns = progress.bound_ns, progress.time_ns
     bound = f"bound {format_ratio(bound_ns, progress.ideal_ns)}"
     if time_ns is None:
-        return f"{progress.phase}: nothing yet, {bound}  (Ctrl-C ends)"
+        return f"{progress.phase}: nothing yet, {bound}; Ctrl-C ends"
     overhead = f"overhead {format_ratio(time_ns, progress.ideal_ns)}"
     gap = format_ratio(max(time_ns, bound_ns), bound_ns).lstrip("+")
-    return f"{progress.phase}: {overhead}, {bound}, gap {gap}  (Ctrl-C takes it)"
+    return f"{progress.phase}: {overhead}, {bound}, gap {gap}; Ctrl-C takes it"

@@ -89,8 +89,12 @@ def _await_end(process: subprocess.Popen[bytes], time_s: float | None) -> Ending
 def _collect(folder: Path, returncode: int, ending: Ending) -> MilpResult:
     result = read_result(folder)
     if result is not None:
-        stopped = result.status in ("limit", "interrupted") and ending != "alone"
-        return replace(result, status=ending) if stopped else result  # type: ignore[arg-type]
+        # A solve that was finished when the user interrupted is interrupted all the same: what
+        # comes after it must know.
+        if ending == "interrupted":
+            return replace(result, status="interrupted")
+        was_late = ending == "limit" and result.status == "interrupted"
+        return replace(result, status="limit") if was_late else result
     if ending == "alone":
         raise SolverError(f"the HiGHS process ended with code {returncode}{_last_line(folder)}")
     incumbent = read_incumbent(folder)
