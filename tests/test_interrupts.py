@@ -72,7 +72,7 @@ def test_a_ctrl_c_writes_what_was_found(tmp_path: Path) -> None:
     assert written["peak_nbytes"] <= written["budget_nbytes"]
 
 
-@pytest.mark.parametrize("delay_s", [0.02, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize("delay_s", [0.08, 0.15, 0.3, 0.5])
 def test_a_ctrl_c_at_the_start_ends_quietly(tmp_path: Path, delay_s: float) -> None:
     with start(tmp_path, "--budget", "50%", "--strategy", "exact") as process:
         assert process.stderr is not None
@@ -99,8 +99,19 @@ def test_a_ctrl_c_with_nothing_in_hand_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(render_problem(random_training(random.Random(2), 6)))
-    arguments = [sys.executable, "-m", "checkmate", "solve", "p.json", "--budget", "60%", "--json"]
+    (tmp_path / "p.json").write_text(render_problem(random_training(random.Random(2), 12)))
+    arguments = [
+        sys.executable,
+        "-m",
+        "checkmate",
+        "solve",
+        "p.json",
+        "--budget",
+        "60%",
+        "--gap",
+        "5%",
+        "--json",
+    ]
     environment = os.environ | {"PYTHONPATH": SOURCE, "TERM": "xterm"}
     ours, theirs = pty.openpty()
     shown = subprocess.run(
