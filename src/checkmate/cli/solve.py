@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +13,9 @@ import click
 from checkmate.cli.fencing import choose_fences, fences_option, read_fences
 from checkmate.cli.live import watch_search
 from checkmate.cli.options import (
+    Budget,
     Duration,
     Percent,
-    Size,
     costs_option,
     dim_option,
     json_option,
@@ -28,7 +28,9 @@ from checkmate.cli.outputs import check_outputs
 from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
 from checkmate.cli.source import Asked, Source, is_document, read_source
+from checkmate.engine.min_budget import find_min_budget
 from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.tighten import halve_time
 from checkmate.errors import UsageError
 from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
@@ -37,6 +39,7 @@ from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
 from checkmate.plan import Plan
+from checkmate.problem import Problem
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 from checkmate.units import Share, format_nbytes_exactly
@@ -53,7 +56,9 @@ class _Files:
 
 @click.command("solve")
 @model_argument
-@click.option("--budget", type=Size(), required=True, help="Most memory: 8GiB, 9.3GB or 75%.")
+@click.option(
+    "--budget", type=Budget(), required=True, help="Most memory: 8GiB, 9.3GB, 75% or min."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Schedule file to write.")
 @click.option("--onnx", "onnx_path", type=click.Path(path_type=Path), help="Model to write.")
 @costs_option
@@ -79,7 +84,7 @@ class _Files:
 @json_option
 def command(
     model: Path,
-    budget: int | Share,
+    budget: int | Share | Literal["min"],
     output: Path | None,
     onnx_path: Path | None,
     costs: str,
@@ -104,11 +109,8 @@ def command(
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
-    budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
-    echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
-    with watch_search() as listener:
-        limits = Limits(gap, None if node_limit else time_limit, node_limit, listener)
-        plan = solve(source.problem, budget_nbytes, strategy, limits)
+    limits = Limits(gap, None if node_limit else time_limit, node_limit)
+    plan = _solve(source.problem, budget, strategy, limits)
     record = make_record(source, plan, baseline, choose_fences(source, fences))
     written = _write(files, source, plan, record)
     print_plan(source.problem, plan, baseline, written)
@@ -118,6 +120,23 @@ def command(
             "seconds": round(time.monotonic() - started, 3),
         }
         click.echo(json.dumps(document))
+
+
+def _solve(
+    problem: Problem, budget: int | Share | Literal["min"], strategy: str, limits: Limits
+) -> Plan:
+    """Solve within ``budget``, or in the smallest that is found in half of the time."""
+    with watch_search() as listener:
+        limits = replace(limits, listener=listener)
+        if budget == "min":
+            limits = halve_time(limits)
+            smallest = find_min_budget(problem, limits)
+            echo_note(f"budget min: {smallest.describe(problem)}")
+            return solve(problem, smallest.nbytes, strategy, limits, smallest.order)
+        if not isinstance(budget, int):
+            budget = budget.of(run_baseline(problem).peak.nbytes)
+        echo_note(f"budget {format_nbytes_exactly(budget)}")
+        return solve(problem, budget, strategy, limits)
 
 
 def _choose_files(asked: _Files, costs: str) -> dict[str, Path]:

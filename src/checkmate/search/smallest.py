@@ -15,6 +15,7 @@ from checkmate.milp.chain import Chain, arrange
 from checkmate.milp.chain_encode import decode, join_windows
 from checkmate.milp.chain_frame import Frame, make_bounding_frame, make_limiting_frame
 from checkmate.milp.chain_smallest import assemble_smallest, find_bound_nbytes
+from checkmate.milp.model import Program
 from checkmate.problem import Problem
 from checkmate.search.bound import smallest_conceivable_nbytes
 from checkmate.search.claims import run_order
@@ -22,16 +23,19 @@ from checkmate.search.finding import Limits
 from checkmate.search.incumbent import Incumbent
 from checkmate.search.phases import GREEDY_EFFORT
 from checkmate.solver.process import solve_in_worker
-from checkmate.solver.result import Settings
+from checkmate.solver.result import MilpResult, Settings
 
 _DEPTH = 4
 _CLOSE_SHARE = 1000
 """Close enough to a bound: within this share of it."""
+_GAP = 1e-4
 _NODES = 200
 _LARGE_N_OPS = 2000
 """Above this many ops the greedy tries one parameter set."""
-_LEAST_S = 0.5
-"""With less time left, no program is begun."""
+_LEAST_S, _LEAST_OP_S = 0.4, 0.002
+"""With less time left, in all and per op, no program is begun."""
+_MOST_OPS = 400
+"""Up to this many ops programs are tried in which all recomputes are near."""
 
 Order = tuple[OpId, ...]
 
@@ -74,6 +78,7 @@ class _Search:
         self._limits = limits
         self._bound_nbytes, _ = smallest_conceivable_nbytes(problem)
         self._chain_bound_nbytes = self._bound_nbytes
+        self._n_found = 0
         self._nbytes = 0
         self._order: Order = ()
         self._offer(order_all(problem))
@@ -84,7 +89,8 @@ class _Search:
         for found in improve_smallest(self._problem, 1 if is_large else GREEDY_EFFORT):
             if found.peak_nbytes < self._nbytes:
                 self._offer(found.order)
-            if self._is_close(self._bound_nbytes) or self._find_left() < self._find_all() / 2:
+            is_late = self._find_left() < self._find_all() / 2
+            if self._is_close(self._bound_nbytes) or (is_late and self._n_found > 1):
                 return
 
     def solve_chains(self) -> None:
@@ -92,42 +98,55 @@ class _Search:
         chain = arrange(self._problem.graph)
         if chain is None:
             return
+        is_small = len(self._problem.graph.ops) <= _MOST_OPS
         for make_frame in (make_limiting_frame, make_bounding_frame):
-            for depth in (_DEPTH, None):
-                frame = make_frame(chain, self._problem, self._bound_nbytes, depth)
-                self._solve(chain, frame, is_bound=make_frame is make_bounding_frame)
+            for depth in (_DEPTH, None) if is_small else (_DEPTH,):
+                if self._has_more():
+                    frame = make_frame(chain, self._problem, self._bound_nbytes, depth)
+                    self._solve(chain, frame, is_bound=make_frame is make_bounding_frame)
 
     def conclude(self) -> Smallest:
         """Return what was found; a better order outside the class leaves the bound of the class."""
         return Smallest(self._nbytes, self._order, self._bound_nbytes, self._chain_bound_nbytes)
 
     def _solve(self, chain: Chain, frame: Frame, *, is_bound: bool) -> None:
+        """Solve one program, again and again while rows are missing."""
         stages: set[int] = set()
-        while self._find_left() > _LEAST_S and not self._is_close(self._chain_bound_nbytes):
-            left_s = self._find_left() / 2
-            settings = Settings(1e-4, left_s if math.isfinite(left_s) else None, _NODES)
-            result = solve_in_worker(assemble_smallest(frame, sorted(stages)).program, settings)
+        while self._has_more():
+            result = self._ask(assemble_smallest(frame, sorted(stages)).program)
             if is_bound and math.isfinite(result.bound):
                 bound_nbytes = find_bound_nbytes(frame, result.bound)
                 self._chain_bound_nbytes = max(self._chain_bound_nbytes, bound_nbytes)
-            if result.status == "interrupted":
-                raise InterruptError("interrupted")
             if result.values is None:
                 return
             order = join_windows(chain, decode(frame, result.values))
             self._offer(order)
-            units = result.objective / frame.scale.power
-            aim_nbytes = frame.budget_nbytes + math.ceil(units) * frame.scale.unit_nbytes
+            units = math.ceil(result.objective / frame.scale.power)
+            aim_nbytes = frame.budget_nbytes + units * frame.scale.unit_nbytes
             violated = Incumbent(chain, self._problem, aim_nbytes).find_violated(order)
             if violated <= stages:
                 return
             stages |= violated
+
+    def _ask(self, program: Program) -> MilpResult:
+        left_s = self._find_left() / 2
+        time_s = left_s if math.isfinite(left_s) else None
+        result = solve_in_worker(program, Settings(_GAP, time_s, _NODES))
+        if result.status == "interrupted":
+            raise InterruptError("interrupted")
+        return result
 
     def _offer(self, order: Order) -> None:
         for one in (order, remove_unread(self._problem.graph, order)):
             nbytes = run_order(self._problem, one).peak.nbytes
             if not self._order or nbytes < self._nbytes:
                 self._nbytes, self._order = nbytes, one
+                self._n_found += 1
+
+    def _has_more(self) -> bool:
+        """Return whether there is something to gain and time to do it."""
+        least_s = max(_LEAST_S, _LEAST_OP_S * len(self._problem.graph.ops))
+        return self._find_left() > least_s and not self._is_close(self._chain_bound_nbytes)
 
     def _is_close(self, bound_nbytes: int) -> bool:
         return (self._nbytes - bound_nbytes) * _CLOSE_SHARE <= bound_nbytes

@@ -14,8 +14,9 @@ from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.phases import AUTO, GREEDY
-from checkmate.search.pipeline import run_phases
+from checkmate.search.pipeline import Phase, run_phases
 from checkmate.search.stages import solve_stages
+from checkmate.search.standing import Standing
 from checkmate.simulate import simulate
 from checkmate.units import format_nbytes_exactly
 
@@ -28,6 +29,31 @@ def find_automatically(problem: Problem, budget_nbytes: int, limits: Limits) -> 
     Raises `InfeasibleError` with a proof for all schedules, else `NotFoundError`.
     """
     return run_phases(problem, budget_nbytes, limits, AUTO)
+
+
+def begin_from(order: Sequence[OpId], name: str) -> Strategy:
+    """Return the strategy ``name`` as one that never does worse than ``order``, where it fits.
+
+    A sweep that goes up from budget to budget and begins each from the order of the one before it
+    never gets slower as the budget grows.
+    """
+
+    def start(standing: Standing) -> None:
+        standing.offer(order, "start")
+
+    def run(standing: Standing) -> None:
+        args = standing.problem, standing.budget_nbytes, standing.limits
+        finding = STRATEGIES[name](*args)
+        standing.offer(finding.order, finding.claim.strategy)
+        standing.raise_bound(finding.claim.space, finding.claim.bound_ns)
+
+    phases = AUTO if name == "auto" else (Phase(name, run),)
+    first = Phase("start", start, is_stubborn=True)
+
+    def find(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+        return run_phases(problem, budget_nbytes, limits, (first, *phases))
+
+    return find
 
 
 def _find_keep_all(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
