@@ -157,6 +157,15 @@ def test_a_budget_one_byte_too_small_is_proved_infeasible(tmp_path: Path) -> Non
     assert list_files(tmp_path) == ["p.json"]
 
 
+def test_the_smallest_budget_is_solved_in(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(render_problem(chain(4, 2, 7, 1)))
+    done = checkmate("solve", "p.json", "--budget", "min", "-o", "s.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "budget min: the smallest budget known to work is 9 B" in done.stderr
+    assert "nothing fits in less" in done.stderr
+    assert json.loads((tmp_path / "s.json").read_text())["budget_nbytes"] == 9
+
+
 def test_a_strategy_that_finds_nothing_has_proved_nothing(tmp_path: Path) -> None:
     done = solve_mlp(tmp_path, "--budget", "95%", "--strategy", "keep-all")
     assert done.returncode == 5

@@ -12,13 +12,15 @@ from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
 from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
-from checkmate.engine.solve import solve
+from checkmate.engine.solve import Hints, solve
 from checkmate.formats.schedule_json import ScheduleRecord
+from checkmate.graph import OpId
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle, parse_fences
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import CHUNK_NBYTES
 from checkmate.plan import Plan
+from checkmate.problem import Problem
 from checkmate.reordering import Reordering
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
@@ -64,6 +66,8 @@ class Search:
     budget_nbytes: int
     strategy: str
     limits: Limits
+    start: tuple[OpId, ...] = ()
+    """An order, without views, than which no plan is to be slower."""
 
 
 def solve_fenced(
@@ -78,16 +82,30 @@ def solve_fenced(
     problem = reordering.reordered
     how = (search.budget_nbytes, search.strategy, search.limits)
     if source.model is None or fences == "none":
-        return restore_plan(reordering, solve(problem, *how)), "none"
+        return restore_plan(reordering, solve(problem, *how, Hints(search.start))), "none"
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
+    plan, held = _leave_room(problem, search, find_need, asked)
+    return restore_plan(reordering, plan), fences if held else "none"
+
+
+def _leave_room(
+    problem: Problem, search: Search, find_need: FindNeed, asked: Choice
+) -> tuple[Plan, bool]:
+    """Return a plan, and whether there is room for its fences, of which ``auto`` can do without."""
+    how = (search.budget_nbytes, search.strategy, search.limits)
     try:
-        plan = solve_with_room(problem, *how, find_need)
+        if not search.start or asked != "auto":
+            return solve_with_room(problem, *how, find_need), True
+        plan = solve(problem, *how, Hints(search.start))
+        if find_need(plan.schedule) <= search.budget_nbytes:
+            return plan, True
+        reason = "the smallest budget leaves no room for them"
     except NoRoomError as error:
         if asked != "auto":
             raise
-        echo_note(f"no fences: {error.message}; run with the options that the schedule names")
-        plan, fences = solve(problem, *how), "none"
-    return restore_plan(reordering, plan), fences
+        plan, reason = error.plan, error.message
+    echo_note(f"no fences: {reason}; run with the options that the schedule names")
+    return plan, False
 
 
 def _make_find_need(

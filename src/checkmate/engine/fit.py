@@ -12,7 +12,7 @@ from checkmate.folding import Folding
 from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
 from checkmate.liveness import insert_frees
-from checkmate.plan import Claim
+from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
@@ -40,24 +40,37 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     """Return the fastest draft found that meets ``goal``.
 
     ``first`` is the best in bytes, and does not. What fits in the arena fits in bytes too, so the
-    bound of ``first`` holds for all. Raises `NotFoundError` when no arena fits.
+    bound of ``first`` holds for all. A Ctrl-C ends the search with the best so far. Raises
+    `NotFoundError` when no arena fits.
     """
-    problem = folding.original
+    accepted: list[tuple[OpId, ...]] = []
 
     def accepts(order: tuple[OpId, ...]) -> bool:
-        schedule = insert_frees(problem.graph, folding.unfold(order))
-        return goal.is_met(problem, schedule)
+        is_met = goal.is_met(folding.original, _lay_out(folding, order))
+        if is_met:
+            accepted.append(order)
+        return is_met
 
     deadline_s = None if limits.time_s is None else time.monotonic() + limits.time_s / 2
+    if first.claim.termination == "interrupted":
+        deadline_s = 0.0
     good_ns = int(first.claim.bound_ns * (1 + limits.gap)) - folding.view_ns
     starts = (folding.fold(first.schedule.order),)
     until = PackingLimits(good_ns, deadline_s)
-    order = pack(folding.folded, goal.budget_nbytes, starts, until, accepts)
-    if order is None:
-        return tighten(problem, goal.budget_nbytes, limits, first, find)
-    schedule = insert_frees(problem.graph, folding.unfold(order))
-    time_ns = simulate(problem, schedule).time_ns
+    try:
+        pack(folding.folded, goal.budget_nbytes, starts, until, accepts)
+    except KeyboardInterrupt:
+        first = replace(first, claim=replace(first.claim, termination="interrupted"))
+    if not accepted:
+        return tighten(folding.original, goal.budget_nbytes, limits, first, find)
+    # What is accepted is faster than what was accepted before.
+    schedule = _lay_out(folding, accepted[-1])
+    time_ns = simulate(folding.original, schedule).time_ns
     return Draft(schedule, time_ns, _claim(first.claim, time_ns, limits))
+
+
+def _lay_out(folding: Folding, order: tuple[OpId, ...]) -> Schedule:
+    return insert_frees(folding.original.graph, folding.unfold(order))
 
 
 def _claim(claim: Claim, time_ns: int, limits: Limits) -> Claim:
@@ -68,5 +81,6 @@ def _claim(claim: Claim, time_ns: int, limits: Limits) -> Claim:
     """
     if time_ns <= claim.bound_ns:
         return replace(claim, bound_ns=time_ns, termination="optimal")
+    ending: Termination = "interrupted" if claim.termination == "interrupted" else "limit"
     is_close = time_ns <= claim.bound_ns * (1 + limits.gap)
-    return replace(claim, termination="gap" if is_close else "limit")
+    return replace(claim, termination="gap" if is_close else ending)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from checkmate.arena import is_within
-from checkmate.engine.solve import solve
+from checkmate.engine.solve import Hints, solve
 from checkmate.engine.tighten import halve_time
-from checkmate.errors import InfeasibleError, NotFoundError
+from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
 from checkmate.placement import CHUNK_NBYTES
 from checkmate.plan import Claim, Plan, certify
 from checkmate.problem import Problem
@@ -26,6 +26,11 @@ FindNeed = Callable[[Schedule], int]
 class NoRoomError(NotFoundError):
     """Schedules that fit were found, but none that leaves room for what its file adds."""
 
+    def __init__(self, message: str, *, hint: str, plan: Plan) -> None:
+        super().__init__(message, hint=hint)
+        self.plan = plan
+        """The best that fits without."""
+
 
 def solve_with_room(
     problem: Problem, budget_nbytes: int, strategy: str, limits: Limits, find_need: FindNeed
@@ -40,7 +45,8 @@ def solve_with_room(
     def accepts(schedule: Schedule) -> bool:
         return find_need(schedule) <= budget_nbytes
 
-    plan = first = solve(problem, budget_nbytes, strategy, limits, accepts)
+    hints = Hints(accepts=accepts)
+    plan = first = solve(problem, budget_nbytes, strategy, limits, hints)
     search_nbytes = budget_nbytes
     for _ in range(N_ATTEMPTS):
         excess_nbytes = _find_excess(problem, plan, budget_nbytes, find_need)
@@ -48,11 +54,13 @@ def solve_with_room(
             claim = _take_bound(plan, first.claim, limits)
             return certify(problem, plan.schedule, budget_nbytes, claim)
         # Where bytes alone count, all that is above the peak is room already.
+        if plan.claim.termination == "interrupted":
+            break
         had_nbytes = plan.peak.nbytes if problem.arena is None else search_nbytes
         search_nbytes = had_nbytes - excess_nbytes
         try:
             plan = solve(problem, search_nbytes, strategy, halve_time(limits))
-        except (InfeasibleError, NotFoundError):
+        except (InfeasibleError, NotFoundError, InterruptError):
             break
     needed_nbytes = find_need(first.schedule)
     raise NoRoomError(
@@ -60,6 +68,7 @@ def solve_with_room(
         f" {format_nbytes_exactly(budget_nbytes)}",
         hint="with them, the smallest budget known to work is"
         f" {format_nbytes_exactly(needed_nbytes)}; or use --fences none",
+        plan=first,
     )
 
 

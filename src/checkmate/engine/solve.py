@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from checkmate.arena import count_budget_nbytes
 from checkmate.engine.fit import Accepts, Goal, fit
+from checkmate.engine.min_budget import quote_min_budget
 from checkmate.engine.tighten import Draft, Find, halve_time
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
-from checkmate.heuristics.greedy import find_smallest_budget
 from checkmate.liveness import insert_frees, remove_unread
 from checkmate.plan import Claim, Plan, certify
 from checkmate.problem import Problem
 from checkmate.search.finding import Limits
-from checkmate.search.strategies import GREEDY_EFFORT, STRATEGIES
+from checkmate.search.strategies import STRATEGIES, begin_from
 from checkmate.simulate import Simulation, simulate
-from checkmate.units import format_nbytes_exactly
 
-_LARGE_N_OPS = 2000
-"""Above this many ops, the smallest budget is looked for with one parameter set."""
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What helps a search."""
+
+    start: tuple[OpId, ...] = ()
+    """An order of the problem without its views; where it fits, no plan is slower."""
+    accepts: Accepts | None = None
+    """Knows what writing a schedule adds; one that it refuses is passed over wherever another is
+    found for the arena."""
 
 
 def run_baseline(problem: Problem) -> Simulation:
@@ -42,24 +50,24 @@ def solve(
     budget_nbytes: int,
     strategy: str,
     limits: Limits,
-    accepts: Accepts | None = None,
+    hints: Hints | None = None,
 ) -> Plan:
     """Return the certified plan of ``strategy``, a name of `STRATEGIES`, within the budget.
 
-    In its arena, when ``problem`` has one; then a schedule that ``accepts`` refuses, which knows
-    what writing it adds, is passed over wherever another is found. Raises
-    `InfeasibleError` when it is proved that nothing fits, `NotFoundError` when nothing was found;
-    both say the smallest budget that is known to work.
+    In its arena, when ``problem`` has one. Raises `InfeasibleError` when it is proved that nothing
+    fits, `NotFoundError` when nothing was found; both say the smallest budget that is known to
+    work.
     """
+    hints = hints or Hints()
     folding = fold_views(problem)
-    find = _make_find(folding, strategy)
+    find = _make_find(folding, strategy, hints.start)
     try:
         draft = find(budget_nbytes, _share_time(problem, limits))
     except UnsuitableError:
         raise
     except (InfeasibleError, NotFoundError) as error:
-        raise _add_smallest_budget(error, folding, budget_nbytes) from error
-    return _certify_draft(folding, Goal(budget_nbytes, accepts), limits, draft, find)
+        raise _add_smallest_budget(error, problem, budget_nbytes, limits) from error
+    return _certify_draft(folding, Goal(budget_nbytes, hints.accepts), limits, draft, find)
 
 
 def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
@@ -70,12 +78,13 @@ def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limit
     return _certify_draft(folding, Goal(budget_nbytes), limits, draft, find)
 
 
-def _make_find(folding: Folding, strategy: str) -> Find:
+def _make_find(folding: Folding, strategy: str, start: Sequence[OpId] = ()) -> Find:
     """Return the search for drafts of a problem, which sees it without views."""
     problem = folding.original
+    search = begin_from(start, strategy) if start else STRATEGIES[strategy]
 
     def find(live_nbytes: int, limits: Limits) -> Draft:
-        finding = STRATEGIES[strategy](folding.folded, live_nbytes, limits)
+        finding = search(folding.folded, live_nbytes, limits)
         order = remove_unread(folding.folded.graph, finding.order)
         schedule = insert_frees(problem.graph, folding.unfold(order))
         time_ns = simulate(problem, schedule).time_ns
@@ -111,17 +120,11 @@ def _raise_bound(claim: Claim, view_ns: int, time_ns: int) -> Claim:
 
 
 def _add_smallest_budget(
-    error: CheckmateError, folding: Folding, budget_nbytes: int
+    error: CheckmateError, problem: Problem, budget_nbytes: int, limits: Limits
 ) -> CheckmateError:
-    """Return ``error`` with the smallest budget known to work and the op that binds there."""
-    problem = folding.original
-    is_large = len(problem.graph.ops) > _LARGE_N_OPS
-    _, order = find_smallest_budget(folding.folded, 1 if is_large else GREEDY_EFFORT)
-    schedule = insert_frees(problem.graph, folding.unfold(order))
-    peak = simulate(problem, schedule).peak
-    nbytes = max(peak.nbytes, count_budget_nbytes(problem, schedule))
-    where = "" if peak.op is None else f", where op {problem.graph.ops[peak.op].name!r} binds"
-    known = f"the smallest budget known to work is {format_nbytes_exactly(nbytes)}{where}"
-    if nbytes <= budget_nbytes:
+    """Return ``error`` with what is known of the smallest budget."""
+    smallest = quote_min_budget(problem, limits)
+    known = smallest.describe(problem)
+    if smallest.nbytes <= budget_nbytes:
         known += "; try --strategy auto"
     return type(error)(error.message, hint=f"{known}{'; ' + error.hint if error.hint else ''}")
