@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from checkmate.cli.drift import judge_drift
-from checkmate.cli.record import make_record
+from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_source, read_source_of
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import InputError, MismatchError, RunError, UsageError
@@ -65,7 +65,7 @@ def run(path: Path, model: Model, outputs: Path) -> RunResult:
 def plan_at(source: Source, share: int) -> ScheduleRecord:
     baseline = run_baseline(source.problem)
     plan = solve(source.problem, baseline.peak.nbytes * share // 100, "greedy", Limits())
-    return make_record(source, plan, baseline, "run")
+    return make_record(source, plan, baseline, Held("run", "file"))
 
 
 def weighted(folder: Path, *, is_external: bool) -> Path:

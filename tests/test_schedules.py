@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from checkmate.cli.record import make_record
+from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.formats.schedule_json import read_schedule, render_schedule, resolve_instructions
@@ -25,7 +25,7 @@ def test_a_shipped_schedule_is_what_solve_writes(path: Path) -> None:
     record = read_schedule(path)
     source = read_source(GRAPHS / f"{path.stem}.onnx", Asked({}, costs="flops"))
     plan = solve(source.problem, record.budget_nbytes, record.claim.strategy, Limits())
-    again = make_record(source, plan, run_baseline(source.problem), "run")
+    again = make_record(source, plan, run_baseline(source.problem), Held("run", "file"))
     assert render_schedule(again) == path.read_text()
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkmate.cli.fencing import Choice, Search, solve_fenced
-from checkmate.cli.record import make_record
+from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_source
+from checkmate.engine.ordering import choose_order
 from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.plan import Plan
@@ -45,8 +46,9 @@ def solve_file(
     assert source.model is not None
     baseline = run_baseline(source.problem)
     search = Search(baseline.peak.nbytes * percent // 100, strategy, Limits())
-    plan, held = solve_fenced(source, search, fences)
-    record = make_record(source, plan, baseline, held)
+    in_order = choose_order(source.problem, "file")
+    plan, held = solve_fenced(source, in_order, search, fences)
+    record = make_record(source, plan, baseline, Held(held, "file"))
     return Solved(source, plan, record, Rewriting(source.model, plan.schedule, held))
 
 
