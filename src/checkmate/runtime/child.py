@@ -12,7 +12,15 @@ import signal
 import sys
 from pathlib import Path
 
-from checkmate.runtime.protocol import ProbeTask, RaceTask, Reply, RunTask, Task, read_task
+from checkmate.runtime.protocol import (
+    PlaceTask,
+    ProbeTask,
+    RaceTask,
+    Reply,
+    RunTask,
+    Task,
+    read_task,
+)
 
 _MEMORY_SIGNS = (
     "Available memory of",
@@ -60,6 +68,7 @@ class _Answerer:
             return {"error": kind, "message": str(error) or kind}
 
     def _answer(self, task: Task) -> Reply:
+        from checkmate.runtime.placing import place  # noqa: PLC0415
         from checkmate.runtime.probing import probe  # noqa: PLC0415
         from checkmate.runtime.racing import race  # noqa: PLC0415
         from checkmate.runtime.running import run  # noqa: PLC0415
@@ -68,6 +77,8 @@ class _Answerer:
             return probe(task)
         if isinstance(task, RaceTask):
             return race(task)
+        if isinstance(task, PlaceTask):
+            return place(task)
         return run(task, self._folder) if isinstance(task, RunTask) else self._stopwatch(task)
 
 

@@ -100,7 +100,15 @@ class RaceTask:
     """Runs of each model, after one to warm up."""
 
 
-Task = ProbeTask | RunTask | TimeTask | RaceTask
+@dataclass(frozen=True, slots=True)
+class PlaceTask:
+    """Say whether all nodes of a model run on the provider that is asked for."""
+
+    model: str
+    settings: Settings
+
+
+Task = ProbeTask | RunTask | TimeTask | RaceTask | PlaceTask
 Reply = Mapping[str, object]
 
 
@@ -116,6 +124,8 @@ def read_task(line: str) -> Task:
     if kind == "ProbeTask":
         return ProbeTask(**document)
     document["settings"] = Settings(**document["settings"])
+    if kind == "PlaceTask":
+        return PlaceTask(**document)
     for key in ("specs", "inputs", "outputs"):
         if isinstance(document.get(key), list):
             document[key] = tuple(map(_read_spec, document[key]))

@@ -96,6 +96,16 @@ def make_session(
     return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
 
 
+def disable_fallback(options: onnxruntime.SessionOptions) -> None:
+    """Refuse a session of which any node would run on the CPU for want of a kernel."""
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+
+
+def is_fallback_refusal(error: Exception) -> bool:
+    """Return whether ``error`` is that refusal."""
+    return "fallback to CPU EP has been explicitly disabled" in str(error)
+
+
 def preload_cuda() -> None:
     """Load the CUDA libraries that pip installed, which the loader does not find by itself."""
     if hasattr(onnxruntime, "preload_dlls"):
