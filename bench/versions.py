@@ -17,11 +17,11 @@ and workspace measured, and rewritten with `--fences all`. One line for each ver
   so with optimizers off; with them, fusions moved nodes, or rounded otherwise by at most 1e-6.
 
 A peak is what the kernel says of the process (VmHWM), with the arena off, so that memory comes from
-the C library, which is told to take each block of 4 KiB or more from the kernel and to give it back
-when it is freed. It counts pages, up to two for each tensor more than its bytes, and what else the
-process touches, and it is added up in batches of pages: measured, from 0.15 MiB below to 0.7 MiB
-above the bytes asked for. A row passes up to 1 MiB above the budget. The method needs nothing that
-old versions lack, but Linux with glibc. Exits 1 when a row fails, 2 when a version cannot be
+the C library, which is told to take each block of 16 KiB or more from the kernel and to give it
+back when it is freed. It counts pages, up to two for each tensor more than its bytes, and what else
+the process touches, and it is added up in batches of pages: measured, from 0.2 MiB below to 0.7 MiB
+above the bytes asked for. A row passes up to 1.5 MiB above the budget. The method needs nothing
+that old versions lack, but Linux with glibc. Exits 1 when a row fails, 2 when a version cannot be
 installed.
 """
 
@@ -52,7 +52,6 @@ from checkmate.profiler.profile import ProfileOptions, profile_model
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.inputs import make_inputs
-from checkmate.runtime.resident import MALLOC_ENVIRONMENT
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from versions_run import Job
@@ -60,7 +59,8 @@ from versions_run import Job
 BENCH = Path(__file__).parent
 BATCHES = {"vgg16": 256, "mobilenetv1": 256, "resnet50": 128, "unet": 128, "gpt2": 256}
 VERSIONS = "1.19.2,1.20.1,1.22.1,1.24.4,1.31.1,newest"
-RESOLUTION_NBYTES = 2**20
+RESOLUTION_NBYTES = 3 * 2**19
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "16384"}
 ARENA_PERCENT = 125
 MAX_ERROR = 1e-6
 HEADER = (
@@ -221,7 +221,7 @@ def run_job(python: Path, job: Job) -> dict[str, Any]:
     path = Path(job.outputs).with_suffix(".json")
     path.write_text(json.dumps(asdict(job)))
     command = [str(python), str(BENCH / "versions_run.py"), str(path)]
-    environment = os.environ | MALLOC_ENVIRONMENT
+    environment = os.environ | MALLOC
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")

@@ -10,11 +10,11 @@ from typing import Literal
 
 import click
 
+from checkmate.cli.budget import Budget, WholeDevice, find_budget_nbytes
 from checkmate.cli.fencing import choose_fences, fences_option, read_fences
 from checkmate.cli.options import (
     Duration,
     Percent,
-    Size,
     costs_option,
     dim_option,
     json_option,
@@ -38,7 +38,7 @@ from checkmate.onnxio.write import render_model
 from checkmate.plan import Plan
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
-from checkmate.units import Share, format_nbytes_exactly
+from checkmate.units import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class _Files:
 
 @click.command("solve")
 @model_argument
-@click.option("--budget", type=Size(), required=True, help="Most memory: 8GiB, 9.3GB or 75%.")
+@click.option(
+    "--budget", type=Budget(), required=True, help="Most memory: 8GiB, 9.3GB, 75% or device."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Schedule file to write.")
 @click.option("--onnx", "onnx_path", type=click.Path(path_type=Path), help="Model to write.")
 @costs_option
@@ -78,7 +80,7 @@ class _Files:
 @json_option
 def command(
     model: Path,
-    budget: int | Share,
+    budget: int | Share | WholeDevice,
     output: Path | None,
     onnx_path: Path | None,
     costs: str,
@@ -103,8 +105,7 @@ def command(
     source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
-    budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
-    echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
+    budget_nbytes = find_budget_nbytes(budget, baseline.peak.nbytes, source, provider)
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
     plan = solve(source.problem, budget_nbytes, strategy, limits)
     record = make_record(source, plan, baseline, choose_fences(source, fences))

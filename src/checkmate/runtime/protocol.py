@@ -18,6 +18,11 @@ Manner = Literal["scheduled", "default", "default-no-pattern"]
 onnxruntime's own; its own without memory patterns."""
 
 
+Layout = Literal["region", "requests"]
+"""An arena of one region as large as its limit, or of a region for each request that none of the
+others has room for (``kSameAsRequested``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How sessions are made; costs hold for one of these and a run uses the same."""
@@ -29,6 +34,8 @@ class Settings:
     arena_limit_nbytes: int | None = None
     """The most that the arena may hold beside inputs; None: what the device has."""
     manner: Manner = "scheduled"
+    layout: Layout | None = None
+    """How an arena with a limit grows; None: one region on the CPU, by request on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
