@@ -27,6 +27,7 @@ bench: $(READY)
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/profile.py
+	$(BIN)/python bench/overhead.py
 
 versions: $(READY)
 	$(BIN)/python bench/versions.py --versions 1.19.2,1.20.1,1.22.1,1.24.4,1.31.1,newest

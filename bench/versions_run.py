@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime as ort
 
 N_RUNS = 3
+N_SESSIONS = 3
 SUFFIX = "_kernel_time"
 STATUS = Path("/proc/self/status")
 
@@ -55,6 +56,14 @@ def measure(job: Job, arrays: list[np.ndarray]) -> Mapping[str, object]:
     profiled.run()
     executed = read_order(Path(profiled.session.end_profiling()))
     del profiled
+    peaks = [measure_session(job, arrays) for _ in range(N_SESSIONS)]
+    # The kernel may take idle pages from a process; that they come back is not the run's doing.
+    run_nbytes = [min(of_run) for of_run in zip(*peaks, strict=True)]
+    return {"run_nbytes": run_nbytes, "executed": executed}
+
+
+def measure_session(job: Job, arrays: list[np.ndarray]) -> list[int]:
+    """Return what each run of a new session took at most; save the outputs of the first."""
     runner = Runner(open_session(job), arrays)
     run_nbytes: list[int] = []
     for number in range(N_RUNS):
@@ -65,7 +74,7 @@ def measure(job: Job, arrays: list[np.ndarray]) -> Mapping[str, object]:
             outputs = enumerate(runner.copy_outputs())
             np.savez(job.outputs, **{str(position): array for position, array in outputs})
         runner.clear_outputs()
-    return {"run_nbytes": run_nbytes, "executed": executed}
+    return run_nbytes
 
 
 def try_limit(job: Job, arrays: list[np.ndarray]) -> Mapping[str, object]:

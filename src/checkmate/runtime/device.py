@@ -87,6 +87,11 @@ def count_available_nbytes() -> int:
     return int(found[1]) * 1024 if found else count_memory_nbytes() // 2
 
 
+def count_free_nbytes(device: Device) -> int:
+    """Return the memory that a run could have on ``device``; on CUDA, all of it."""
+    return count_available_nbytes() if device.provider == "cpu" else device.nbytes
+
+
 def _explain(reply: Reply, errors: str) -> tuple[str, str]:
     """Return what is missing for CUDA, and what to do about it."""
     if not reply["has_wheel"]:
