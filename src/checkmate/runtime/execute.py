@@ -106,7 +106,7 @@ def race_models(
 
     What else the machine does then hits all of them alike. All models stay loaded together.
     """
-    paths = tuple(str(model.absolute()) for model in models)
+    paths = tuple(str(model.resolve()) for model in models)
     with Worker() as worker:
         reply = worker.ask(RaceTask(paths, settings, tuple(specs), 0, n_rounds))
     times_ns = reply["times_ns"]
@@ -118,7 +118,8 @@ def _run(model: Path, inputs: Inputs, options: RunOptions, meter: Meter) -> RunR
     if not model.is_file():
         raise RunError(f"model {model} is not there")
     task = RunTask(
-        str(model.absolute()),
+        # Behind a link, onnxruntime would look for weights beside the link, and refuse them.
+        str(model.resolve()),
         options.settings,
         str(inputs.absolute()) if isinstance(inputs, Path) else "",
         () if isinstance(inputs, Path) else tuple(inputs),

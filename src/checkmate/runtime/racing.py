@@ -1,4 +1,4 @@
-"""Child side of a race: several models on equal inputs, run in turn, so that load hits them alike."""
+"""Child side of a race: models on equal inputs, run in turn, so that load hits them alike."""
 
 from __future__ import annotations
 
