@@ -15,7 +15,9 @@ from checkmate.arena import count_outside_nbytes, find_arena_peak
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import OutOfMemoryError
+from checkmate.onnxio.fence_maker import PREFIX
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import HOISTED_OPS
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.windows import FENCES, Fences
 from checkmate.onnxio.write import render_model
@@ -185,7 +187,11 @@ def try_fences(bench: Bench) -> Figures:
     figures: Figures = {}
     for fences in FENCES:
         path = _write(bench, fences)
-        named = [node.name for node in onnx.load(path).graph.node]
+        named = [
+            node.name
+            for node in onnx.load(path).graph.node
+            if node.op_type not in HOISTED_OPS and not node.name.startswith(PREFIX)
+        ]
         for manner in ("scheduled", "default-no-pattern"):
             settings = Settings(bench.device.provider, manner=manner)
             result = run_model(

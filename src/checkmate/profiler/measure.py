@@ -29,6 +29,10 @@ _SHORT_NS = 200_000
 """On the CPU, what a run costs by itself is more than a percent of a shorter one."""
 
 
+_NOISE_SHARE = 8 * _N_COPIES
+"""No op costs less than an eighth of its share of a run, though a difference of two may be less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long to measure."""
@@ -73,7 +77,8 @@ def measure_op(
         # The difference of two runs does not have it.
         single = _time_copies(node, around, 1, worker, effort)
         single_ns = min(read_ints(single, "times_ns"))
-        return OpCost(max(0, time_ns - single_ns) // (n_copies - 1), workspace_nbytes)
+        difference_ns = (time_ns - single_ns) // (n_copies - 1)
+        return OpCost(max(difference_ns, time_ns // _NOISE_SHARE), workspace_nbytes)
     return OpCost(time_ns // n_copies, workspace_nbytes)
 
 
