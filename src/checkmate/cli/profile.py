@@ -89,12 +89,12 @@ def command(
 
 def _find_obstacle(model: Model, profile: Profile, device: Device) -> str:
     """Return why the whole graph is not run unless asked for; empty: it is."""
-    if profile.costs.total_ns > _MAX_WHOLE_NS:
-        return f"as it would take {format_ns(profile.costs.total_ns)}"
     needed_nbytes = run_baseline(Problem(model.graph, profile.costs)).peak.nbytes
     free_nbytes = count_free_nbytes(device)
     if needed_nbytes > free_nbytes * _MEMORY_PERCENT // 100:
         return f"as it needs {format_nbytes(needed_nbytes)} of {format_nbytes(free_nbytes)}"
+    if profile.costs.total_ns > _MAX_WHOLE_NS:
+        return f"as it would take {format_ns(profile.costs.total_ns)}"
     return ""
 
 
