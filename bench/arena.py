@@ -4,7 +4,8 @@
 
 One line per tiny graph and budget, at a batch whose activations exceed 20 MB: peak of live bytes
 planned, measured, and their ratio; the arena predicted, the smallest limit under which a
-session completes three runs, and their ratio; what fragmentation adds to the live bytes.
+session completes three runs, and their ratio; what fragmentation adds to the live bytes; the
+overhead of the schedule that fits in bytes alone, and of this one.
 A share of 100 is the graph as it is; others are budgets in percent, solved by the greedy search.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from checkmate.arena import ArenaPeak, find_arena_peak
@@ -41,7 +43,7 @@ GRAPHS = Path(__file__).parent.parent / "graphs"
 BATCHES = {"vgg16": 256, "mobilenetv1": 256, "resnet50": 256, "unet": 128, "gpt2": 256}
 HEADER = (
     f"{'graph':12} {'budget':>6} {'plan':>10} {'run':>10} {'ratio':>6}"
-    f" {'predicted':>10} {'real':>10} {'ratio':>6} {'over live':>9}"
+    f" {'predicted':>10} {'real':>10} {'ratio':>6} {'over live':>9} {'in bytes':>9} {'in arena':>9}"
 )
 
 
@@ -95,7 +97,7 @@ class Trial:
         yield (
             f"{planned_nbytes:>10} {ran:>10} {planned_nbytes / ran:6.4f}"
             f" {arena.reserved_nbytes:>10} {real:>10} {arena.reserved_nbytes / real:6.4f}"
-            f" {100 * (real / ran - 1):>8.1f}%"
+            f" {100 * (real / ran - 1):>8.1f}% {self._find_overheads(share, schedule)}"
         )
 
     def _plan(self, share: int) -> Schedule:
@@ -104,6 +106,17 @@ class Trial:
             return insert_frees(graph, [OpId(i) for i in range(len(graph.ops))])
         budget_nbytes = run_baseline(self._problem).peak.nbytes * share // 100
         return solve(self._problem, budget_nbytes, "greedy", Limits()).schedule
+
+    def _find_overheads(self, share: int, schedule: Schedule) -> str:
+        """Return by how much bytes alone, and the arena too, make a run slower."""
+        baseline = run_baseline(self._problem)
+        budget_nbytes = baseline.peak.nbytes * share // 100
+        in_bytes = replace(self._problem, arena=None)
+        times = (
+            solve(in_bytes, budget_nbytes, "greedy", Limits()).time_ns,
+            simulate(self._problem, schedule).time_ns,
+        )
+        return " ".join(f"{100 * (time / baseline.time_ns - 1):>8.2f}%" for time in times)
 
     def _find_smallest_limit(self, path: Path, predicted: ArenaPeak) -> int:
         """Return the smallest limit that works, to within a thousandth."""

@@ -21,7 +21,7 @@ from checkmate.plan import Claim, certify
 from checkmate.problem import Problem
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
-from onnx_models import DEEP_MLP, save
+from onnx_models import DEEP_MLP, GRAPHS, save
 
 PROVE = Limits(gap=0.0)
 EXACT = ArenaRules(ArenaSetup("exact"))
@@ -112,6 +112,22 @@ def test_plans_fit_in_arenas_of_every_kind(seed: int, region: str) -> None:
     assert plan.peak.nbytes + plan.fragmentation_nbytes <= budget_nbytes
     assert is_within(small, plan.schedule, budget_nbytes)
     assert plan.claim.bound_ns <= plan.time_ns
+
+
+def test_room_made_where_it_is_short_is_faster_than_less_for_all() -> None:
+    path = GRAPHS / "unet-tiny-bN.onnx"
+    unet = read_source(path, Asked({"N": 64}, costs="flops", arena=True)).problem
+    budget_nbytes = run_baseline(unet).peak.nbytes * 60 // 100
+
+    def find(live_nbytes: int, limits: Limits) -> Draft:
+        found = solve(replace(unet, arena=None), live_nbytes, "greedy", limits)
+        return Draft(found.schedule, found.time_ns, found.claim)
+
+    first = find(budget_nbytes, Limits())
+    assert not is_within(unet, first.schedule, budget_nbytes)
+    with_less = tighten(unet, budget_nbytes, Limits(), first, find)
+    plan = solve(unet, budget_nbytes, "greedy", Limits())
+    assert plan.time_ns < with_less.time_ns
 
 
 def test_searches_share_the_time_and_end(tmp_path: Path) -> None:

@@ -64,6 +64,19 @@ class Arena:
             size += self._take_at(address)
         self._put(address, size)
 
+    @property
+    def largest_free_nbytes(self) -> int:
+        """The largest request that no new region is needed for."""
+        return self._free[-1][0] if self._free else 0
+
+    def list_chunks(self) -> list[tuple[int, int, bool]]:
+        """Return address, size and whether it is in use of each chunk, by address.
+
+        Where the next address is not address plus size, another region begins.
+        """
+        used = [(address, size, True) for address, size in self._used.items()]
+        return sorted([*used, *((address, size, False) for size, address in self._free)])
+
     def _grow(self, nbytes: int) -> None:
         # The gap keeps chunks of different regions from being neighbours.
         self._put(2 * self.reserved_nbytes + CHUNK_NBYTES, nbytes)

@@ -9,11 +9,12 @@ peak, and the same time but for the view ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from checkmate.costs import Costs
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId, find_readers
+from checkmate.placement import ArenaRules
 from checkmate.problem import Problem
 
 
@@ -27,6 +28,11 @@ class Folding:
     """Per folded op: the original op."""
     view_ns: int
     """The time of running each folded view op once."""
+
+    def fold(self, order: Sequence[OpId]) -> tuple[OpId, ...]:
+        """Return the folded order that stands for ``order``, without the views."""
+        new_op = {old: OpId(new) for new, old in enumerate(self.kept)}
+        return tuple(new_op[op] for op in order if op in new_op)
 
     def unfold(self, order: Sequence[OpId]) -> tuple[OpId, ...]:
         """Return the order of the original graph that a folded ``order`` stands for."""
@@ -72,7 +78,26 @@ def fold_views(problem: Problem) -> Folding:
         costs.origin,
     )
     view_ns = costs.total_ns - folded_costs.total_ns
-    return Folding(problem, Problem(folded_graph, folded_costs), kept, view_ns)
+    arena = problem.arena
+    rules = None if arena is None else _fold_rules(arena, bases, new_tensor, new_op)
+    return Folding(problem, Problem(folded_graph, folded_costs, rules), kept, view_ns)
+
+
+def _fold_rules(
+    rules: ArenaRules,
+    bases: Sequence[tuple[TensorId, ...]],
+    new_tensor: Mapping[TensorId, TensorId],
+    new_op: Mapping[OpId, OpId],
+) -> ArenaRules:
+    """Return ``rules`` by the ids of the folded graph, each view by the owner of its storage."""
+    in_place = {
+        new_tensor[made]: new_tensor[bases[given][0]]
+        for made, given in rules.in_place.items()
+        if made in new_tensor
+    }
+    resident = tuple(new_tensor[tensor] for tensor in rules.resident)
+    partial = frozenset(new_op[op] for op in rules.partial if op in new_op)
+    return ArenaRules(rules.setup, resident, in_place, partial)
 
 
 def _find_folded_views(graph: Graph) -> frozenset[TensorId]:

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from checkmate.arena import count_outside_nbytes
 from checkmate.engine.solve import count_baseline_fragmentation_nbytes
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
@@ -81,9 +82,13 @@ def _describe_arena(
     after = plan.fragmentation_nbytes
     totals = baseline.peak.nbytes + before, plan.peak.nbytes + after
     share = f"{100 * totals[1] / max(totals[0], 1):.1f} %"
+    held = count_outside_nbytes(problem.graph, problem.arena)
+    arenas = format_nbytes(totals[0] - held), format_nbytes(totals[1] - held)
     return [
-        ("fragmentation", format_nbytes(before), format_nbytes(after), ""),
-        ("peak in the arena", format_nbytes(totals[0]), format_nbytes(totals[1]), share),
+        ("  fragmentation", format_nbytes(before), format_nbytes(after), ""),
+        ("peak with that", format_nbytes(totals[0]), format_nbytes(totals[1]), share),
+        ("  held by the caller", format_nbytes(held), format_nbytes(held), ""),
+        ("  arena", *arenas, ""),
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from checkmate.cli.arena_report import make_arena_document
 from checkmate.cli.options import dim_option, json_option, loss_option, parse_dims
 from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
 from checkmate.cli.source import Asked, Source, is_document, read_source
@@ -106,6 +107,7 @@ def _show_schedule(record: ScheduleRecord, graph: Graph | None) -> dict[str, obj
         f" at {record.peak.op or 'no op'}; {format_nbytes(record.baseline_peak_nbytes)} without"
         " recompute"
     )
+    _echo_arena(record)
     echo_note(
         f"time {format_ns(record.time_ns)},"
         f" {format_ratio(record.time_ns, record.baseline_time_ns)};"
@@ -116,8 +118,22 @@ def _show_schedule(record: ScheduleRecord, graph: Graph | None) -> dict[str, obj
     rows = [(name, str(count)) for name, count in list(again.items())[:_N_ROWS]]
     title = f"{sum(again.values())} recomputes of {len(again)} ops"
     print_table((title, "times"), rows)
-    document = make_document(record) | {"recomputes": again}
+    document = make_document(record) | make_arena_document(record) | {"recomputes": again}
     return document if graph is None else document | _show_retention(record, graph)
+
+
+def _echo_arena(record: ScheduleRecord) -> None:
+    arena = make_arena_document(record).get("arena")
+    if not isinstance(arena, dict):
+        echo_note("made without onnxruntime's arena: bytes alone count")
+        return
+    echo_note(
+        f"live peak {format_nbytes(record.peak.live_nbytes)}, workspace"
+        f" {format_nbytes(record.peak.workspace_nbytes)}, fragmentation"
+        f" {format_nbytes(arena['fragmentation_nbytes'])}; arena peak"
+        f" {format_nbytes(arena['peak_nbytes'])} of {format_nbytes(arena['limit_nbytes'])}, beside"
+        f" {format_nbytes(arena['held_nbytes'])} held by the caller"
+    )
 
 
 def _show_retention(record: ScheduleRecord, graph: Graph) -> dict[str, object]:

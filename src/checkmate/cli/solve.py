@@ -9,8 +9,9 @@ from typing import Literal
 
 import click
 
+from checkmate.cli.arena_report import make_arena_document
 from checkmate.cli.budget import Budget, WholeDevice, find_budget_nbytes
-from checkmate.cli.fencing import choose_fences, fences_option
+from checkmate.cli.fencing import Choice, Search, fences_option, solve_fenced
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -26,10 +27,9 @@ from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.cli.writing import Wanted, choose_files
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import make_document
 from checkmate.onnxio.effects import find_races
-from checkmate.onnxio.windows import Fences
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 from checkmate.units import Share
@@ -64,7 +64,11 @@ from checkmate.units import Share
 )
 @click.option("--gap", type=Percent(), default="1%", show_default=True, help="Good enough.")
 @fences_option
-@click.option("--arena", is_flag=True, help="Fit what onnxruntime's arena adds too.")
+@click.option(
+    "--arena/--no-arena",
+    default=None,
+    help="Fit what onnxruntime's arena adds too.  [default: unless costs are of CUDA]",
+)
 @json_option
 def command(
     model: Path,
@@ -80,8 +84,8 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
-    fences: Fences,
-    arena: bool,
+    fences: Choice,
+    arena: bool | None,
     as_json: bool,
 ) -> None:
     """Find the cheapest schedule of MODEL that fits a memory budget.
@@ -96,15 +100,19 @@ def command(
     baseline = run_baseline(source.problem)
     budget_nbytes = find_budget_nbytes(budget, baseline.peak.nbytes, source, provider)
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan = solve(source.problem, budget_nbytes, strategy, limits)
-    record = make_record(source, plan, baseline, choose_fences(source, fences))
+    plan, held = solve_fenced(source, Search(budget_nbytes, strategy, limits), fences)
+    record = make_record(source, plan, baseline, held)
     written = files.write(source.model, plan.schedule, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:
-        document = make_document(record) | {
-            "files": {kind: str(path) for kind, path in written.items()},
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        document = (
+            make_document(record)
+            | make_arena_document(record)
+            | {
+                "files": {kind: str(path) for kind, path in written.items()},
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        )
         click.echo(json.dumps(document))
 
 

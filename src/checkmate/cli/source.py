@@ -50,8 +50,9 @@ class Asked:
     loss: str | None = None
     costs: str = "auto"
     provider: Literal["auto", "cuda", "cpu"] = "auto"
-    arena: bool = False
-    """Also fit what onnxruntime's arena adds to the bytes asked of it."""
+    arena: bool | None = False
+    """Also fit what onnxruntime's arena adds to the bytes asked of it; None: unless the costs are
+    those of CUDA, whose arena cannot be had in one region, so that it adds too much."""
 
 
 def is_document(path: Path) -> bool:
@@ -72,7 +73,8 @@ def read_source(path: Path, asked: Asked) -> Source:
     costs = find_costs(model, sha256, asked)
     # Costs that were not measured are of no provider.
     provider: Literal["cuda", "cpu"] = "cuda" if costs.origin.provider == "cuda" else "cpu"
-    rules = find_arena_rules(model, provider) if asked.arena else None
+    has_arena = provider == "cpu" if asked.arena is None else asked.arena
+    rules = find_arena_rules(model, provider) if has_arena else None
     return Source(Problem(model.graph, costs, rules), sha256, model, asked.dims)
 
 

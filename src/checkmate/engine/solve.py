@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.engine.tighten import Draft, halve_time, tighten
+from checkmate.engine.fit import Accepts, Goal, fit
+from checkmate.engine.tighten import Draft, halve_time
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
@@ -36,12 +37,19 @@ def count_baseline_fragmentation_nbytes(problem: Problem) -> int:
     return max(0, count_budget_nbytes(problem, schedule) - peak_nbytes)
 
 
-def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
+def solve(
+    problem: Problem,
+    budget_nbytes: int,
+    strategy: str,
+    limits: Limits,
+    accepts: Accepts | None = None,
+) -> Plan:
     """Return the certified plan of ``strategy``, a name of `STRATEGIES`, within the budget.
 
-    In its arena, when ``problem`` has one. Raises `InfeasibleError` when it is proved that nothing
-    fits, `NotFoundError` when nothing was found; both say the smallest budget that is known to
-    work.
+    In its arena, when ``problem`` has one; then a schedule that ``accepts`` refuses, which knows
+    what writing it adds, is passed over wherever another is found. Raises
+    `InfeasibleError` when it is proved that nothing fits, `NotFoundError` when nothing was found;
+    both say the smallest budget that is known to work.
     """
     folding = fold_views(problem)
 
@@ -57,8 +65,9 @@ def solve(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -
         draft = find(budget_nbytes, halve_time(limits) if is_arena else limits)
     except (InfeasibleError, NotFoundError) as error:
         raise _add_smallest_budget(error, folding, budget_nbytes) from error
-    if is_arena:
-        draft = tighten(problem, budget_nbytes, halve_time(limits), draft, find)
+    goal = Goal(budget_nbytes, accepts)
+    if is_arena and not goal.is_met(problem, draft.schedule):
+        draft = fit(folding, goal, halve_time(limits), draft, find)
     return certify(problem, draft.schedule, budget_nbytes, draft.claim)
 
 

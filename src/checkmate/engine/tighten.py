@@ -122,7 +122,7 @@ class _Attempts:
                 "no schedule was found whose arena fits in"
                 f" {format_nbytes_exactly(self._budget_nbytes)}",
                 hint="the smallest budget known to work, with what onnxruntime's arena adds to the"
-                f" live bytes, is {format_nbytes_exactly(known)}",
+                f" live bytes, is {format_nbytes_exactly(known)}; --no-arena counts bytes alone",
             )
         bound_ns = min(self._claim.bound_ns, self._best.time_ns)
         claim = replace(self._claim, strategy=self._best.claim.strategy, bound_ns=bound_ns)

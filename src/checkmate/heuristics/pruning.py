@@ -86,7 +86,7 @@ class Layout:
         grown = [(low, high) for low, high, nbytes in self._log if nbytes > 0]
         if all(int(self.used_nbytes[low:high].max()) <= budget_nbytes for low, high in grown):
             return True
-        self._restore()
+        self.restore()
         return False
 
     def _lay_out(self) -> np.ndarray:
@@ -171,7 +171,8 @@ class Layout:
     def _cut_event(self, tensor: TensorId, at: int) -> None:
         self._cut.append((tensor, self._events[tensor].pop(at)))
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Undo the last removal."""
         for low, high, nbytes in self._log:
             self.used_nbytes[low:high] -= nbytes
         for tensor, position in reversed(self._cut):

@@ -39,10 +39,22 @@ def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | No
         return "control flow"
     if node.op_type in _RANDOM or (node.op_type == "Dropout" and _drops(node, values)):
         return "random"
+    if node.op_type == "BatchNormalization" and _updates_statistics(node):
+        return "running statistics"
     if node.domain in _UPDATE_DOMAINS:
         return "optimizer update"
     phases = {entry.value for entry in node.metadata_props if entry.key == "checkmate.phase"}
     return "optimizer update" if phases & _ONCE_PHASES else None
+
+
+def _updates_statistics(norm: onnx.NodeProto) -> bool:
+    """Return whether ``norm`` makes new running statistics.
+
+    Where these are no graph outputs, as those of a recompute, onnxruntime's kernel writes them over
+    its inputs, so that the next compute would update them once more.
+    """
+    is_training = any(a.name == "training_mode" and a.i for a in norm.attribute)
+    return is_training or sum(map(bool, norm.output)) > 1
 
 
 def _drops(dropout: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> bool:
