@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench gpu-check clean
+.PHONY: demo test check bench versions gpu-check clean
 
 DEMO := graphs/resnet50-tiny-bN.onnx
 
@@ -27,6 +27,10 @@ bench: $(READY)
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/profile.py
+	$(BIN)/python bench/overhead.py
+
+versions: $(READY)
+	$(BIN)/python bench/versions.py --versions 1.19.2,1.20.1,1.22.1,1.24.4,1.31.1,newest
 
 gpu-check: $(READY)
 	$(BIN)/python bench/gpu_check.py

@@ -74,7 +74,7 @@ def damage(path: Path, **changes: object) -> None:
         {"workspace_nbytes": -1},
         {"workspace_nbytes": 2**70},
         {"format": "other"},
-        {"version": 3},
+        {"version": 4},
         {"key": "0" * 64},
         {"sha256": ""},
         {"more": 1},

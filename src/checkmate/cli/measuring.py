@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -14,6 +15,7 @@ from rich.progress import Progress as ProgressBar
 from checkmate.cli.report import echo_note
 from checkmate.onnxio.model import Model
 from checkmate.profiler.cache import find_cache_folder
+from checkmate.profiler.kernels import Unplaced, find_unplaced
 from checkmate.profiler.profile import Profile, ProfileOptions, Progress, profile_model
 from checkmate.runtime.device import Device, probe_device
 
@@ -25,6 +27,10 @@ def measure(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> tuple[Pro
     device = probe_device(provider)
     if device.notice:
         echo_note(device.notice)
+    if device.provider == "cuda":
+        # Every op has a kernel on the CPU, or its failure to run is named as an estimate.
+        for line in describe_unplaced(find_unplaced(model, device.provider)):
+            echo_note(line)
     options = ProfileOptions(cache_folder=find_cache_folder())
     with _show_progress() as on_progress:
         profile = profile_model(model, device, options, on_progress)
@@ -38,6 +44,27 @@ def measure(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> tuple[Pro
     if len(profile.estimated) > _N_NAMED:
         echo_note(f"estimated: {len(profile.estimated) - _N_NAMED} more ops")
     return profile, device
+
+
+def describe_unplaced(unplaced: Sequence[Unplaced]) -> Iterator[str]:
+    """Yield a line about the ops that run on the CPU, and one for each kind that is refused."""
+    fallen = [kind for kind in unplaced if kind.reason is None]
+    if fallen:
+        kinds = Counter({kind.op_type: 0 for kind in fallen})
+        for kind in fallen:
+            kinds[kind.op_type] += len(kind.ops)
+        counts = ", ".join(f"{count} {op_type}" for op_type, count in kinds.items())
+        yield (
+            f"note: onnxruntime has no CUDA kernel for {kinds.total()} ops ({counts}; the first is"
+            f" {fallen[0].ops[0]!r}): they run on the CPU, their tensors are copied there and back"
+            " (Memcpy nodes), and may leave the order of the schedule"
+        )
+    for kind in unplaced:
+        if kind.reason is not None:
+            yield (
+                f"note: onnxruntime refuses {len(kind.ops)} {kind.op_type} ops on CUDA, so the"
+                f" graph will not run as it is; the first is {kind.ops[0]!r}: {kind.reason}"
+            )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import click
 
@@ -30,18 +30,6 @@ class Size(click.ParamType[int | Share]):
     ) -> int | Share:
         """Return bytes or a share."""
         return value if isinstance(value, int | Share) else parse_size(str(value))
-
-
-class Budget(click.ParamType["int | Share | Literal['min']"]):
-    """A size, or the smallest that is found to work."""
-
-    name = "budget"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | Share | Literal["min"]:
-        """Return bytes, a share, or "min"."""
-        return "min" if value == "min" else Size().convert(value, param, ctx)
 
 
 class Duration(click.ParamType[float]):

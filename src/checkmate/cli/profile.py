@@ -20,21 +20,30 @@ from checkmate.cli.options import (
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
 from checkmate.cli.source import Asked, read_planned
+from checkmate.engine.solve import run_baseline
 from checkmate.files import write_files
 from checkmate.formats.costs_json import make_record, render_costs
 from checkmate.formats.schedule_json import Optimization
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
+from checkmate.problem import Problem
 from checkmate.profiler.profile import Profile, ProfileOptions, measure_whole_graph_ns
-from checkmate.units import format_ns
+from checkmate.runtime.device import Device, count_free_nbytes
+from checkmate.units import format_nbytes, format_ns
 
 _N_ROWS = 10
+_MAX_WHOLE_NS = 2_000_000_000
+_MEMORY_PERCENT = 80
 
 
 @click.command("profile")
 @model_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Costs file to write.")
-@click.option("--whole", is_flag=True, help="Also run the whole graph and compare.")
+@click.option(
+    "--whole/--no-whole",
+    default=None,
+    help="Run the whole graph too and compare.  [default: where it is quick and fits]",
+)
 @provider_option
 @dim_option
 @optimize_option
@@ -42,7 +51,7 @@ _N_ROWS = 10
 def command(
     model: Path,
     output: Path | None,
-    whole: bool,
+    whole: bool | None,
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     optimize: Optimization | None,
@@ -68,16 +77,30 @@ def command(
         "remembered": profile.n_remembered,
         "estimated": [estimated.op for estimated in profile.estimated],
     }
-    if whole:
+    obstacle = "" if whole else _find_obstacle(read, profile, device)
+    if whole is False or obstacle:
+        echo_note(f"whole graph: not run{obstacle and f', {obstacle}; --whole runs it'}")
+    else:
         whole_ns = measure_whole_graph_ns(read, device, ProfileOptions())
         document["whole_ns"] = whole_ns
         echo_note(
             f"whole graph: {format_ns(whole_ns)};"
-            f" sum of op costs is {profile.costs.total_ns / whole_ns:.3f} of it"
+            f" sum of op costs is {profile.costs.total_ns / max(1, whole_ns):.3f} of it"
         )
     echo_note(f"wrote {path}")
     if as_json:
         click.echo(json.dumps(document))
+
+
+def _find_obstacle(model: Model, profile: Profile, device: Device) -> str:
+    """Return why the whole graph is not run unless asked for; empty: it is."""
+    needed_nbytes = run_baseline(Problem(model.graph, profile.costs)).peak.nbytes
+    free_nbytes = count_free_nbytes(device)
+    if needed_nbytes > free_nbytes * _MEMORY_PERCENT // 100:
+        return f"as it needs {format_nbytes(needed_nbytes)} of {format_nbytes(free_nbytes)}"
+    if profile.costs.total_ns > _MAX_WHOLE_NS:
+        return f"as it would take {format_ns(profile.costs.total_ns)}"
+    return ""
 
 
 def _print_costliest(model: Model, profile: Profile) -> None:

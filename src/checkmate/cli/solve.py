@@ -11,10 +11,10 @@ from typing import Literal
 import click
 
 from checkmate.cli.arena_report import make_arena_document
-from checkmate.cli.fencing import Choice, Search, fences_option, solve_fenced
+from checkmate.cli.budget import Amount, Budget, aim, count_device_nbytes
+from checkmate.cli.fencing import Choice, fences_option, solve_fenced
 from checkmate.cli.live import watch_search
 from checkmate.cli.options import (
-    Budget,
     Duration,
     Percent,
     costs_option,
@@ -31,22 +31,18 @@ from checkmate.cli.record import Held, make_record
 from checkmate.cli.report import echo_note, print_order, print_plan
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.cli.writing import Wanted, choose_files
-from checkmate.engine.min_budget import find_min_budget
 from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
-from checkmate.engine.tighten import halve_time
 from checkmate.formats.schedule_json import Optimization, make_document
 from checkmate.onnxio.effects import find_races
-from checkmate.problem import Problem
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
-from checkmate.units import Share, format_nbytes_exactly
 
 
 @click.command("solve")
 @model_argument
 @click.option(
-    "--budget", type=Budget(), required=True, help="Most memory: 8GiB, 9.3GB, 75% or min."
+    "--budget", type=Budget(), required=True, help="Most memory: 8GiB, 9.3GB, 75%, min or device."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Schedule file to write.")
 @click.option("--onnx", "onnx_path", type=click.Path(path_type=Path), help="Model to write.")
@@ -87,7 +83,7 @@ from checkmate.units import Share, format_nbytes_exactly
 @json_option
 def command(
     model: Path,
-    budget: int | Share | Literal["min"],
+    budget: Amount,
     output: Path | None,
     onnx_path: Path | None,
     copy_weights: bool,
@@ -117,13 +113,15 @@ def command(
     source = read_source(model, asked)
     _warn_of_races(source)
     baseline = run_baseline(source.problem)
+    if budget == "device":
+        budget = count_device_nbytes(source, provider)
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
     reordering = choose_order(source.problem, order)
     chosen: Order = "file" if reordering.is_identity else "memory"
     print_order(reordering, baseline)
     with watch_search() as listener:
         limits = replace(limits, listener=listener)
-        search = _aim(reordering.reordered, budget, strategy, limits)
+        search = aim(reordering, budget, strategy, limits)
         plan, held = solve_fenced(source, reordering, search, fences)
     record = make_record(source, plan, baseline, Held(held, chosen))
     written = files.write(source.model, plan.schedule, record)
@@ -138,21 +136,6 @@ def command(
             }
         )
         click.echo(json.dumps(document))
-
-
-def _aim(
-    problem: Problem, budget: int | Share | Literal["min"], strategy: str, limits: Limits
-) -> Search:
-    """Return a search within ``budget``, or in the smallest that is found in half of the time."""
-    if budget == "min":
-        limits = halve_time(limits)
-        smallest = find_min_budget(problem, limits)
-        echo_note(f"budget min: {smallest.describe(problem)}")
-        return Search(smallest.nbytes, strategy, limits, smallest.order)
-    if not isinstance(budget, int):
-        budget = budget.of(run_baseline(problem).peak.nbytes)
-    echo_note(f"budget {format_nbytes_exactly(budget)}")
-    return Search(budget, strategy, limits)
 
 
 def _warn_of_races(source: Source) -> None:

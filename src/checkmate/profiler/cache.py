@@ -17,7 +17,7 @@ from checkmate.runtime.device import Device
 from checkmate.runtime.protocol import Settings
 
 FORMAT = "checkmate.op-cost"
-VERSION = 2
+VERSION = 3
 """Counts the way of measuring too: costs of another version are measured again."""
 
 

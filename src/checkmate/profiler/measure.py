@@ -25,6 +25,14 @@ _LONG_NS = 20_000_000
 else: one copy says as much as four."""
 
 
+_SHORT_NS = 200_000
+"""On the CPU, what a run costs by itself is more than a percent of a shorter one."""
+
+
+_NOISE_SHARE = 8 * _N_COPIES
+"""No op costs less than an eighth of its share of a run, though a difference of two may be less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long to measure."""
@@ -63,12 +71,14 @@ def measure_op(
     time_ns = min(read_ints(reply, "times_ns"))
     workspace_nbytes = reply["workspace_nbytes"]
     assert isinstance(workspace_nbytes, int)
-    if effort.settings.provider == "cuda" and n_copies > 1:
-        # A run ends with a wait for the device, which costs as much as a small op; the difference
-        # of two runs does not have it.
+    is_short = effort.settings.provider == "cuda" or time_ns < _SHORT_NS
+    if is_short and n_copies > 1:
+        # A run costs something by itself, on CUDA the wait for the device: as much as a small op.
+        # The difference of two runs does not have it.
         single = _time_copies(node, around, 1, worker, effort)
         single_ns = min(read_ints(single, "times_ns"))
-        return OpCost(max(0, time_ns - single_ns) // (n_copies - 1), workspace_nbytes)
+        difference_ns = (time_ns - single_ns) // (n_copies - 1)
+        return OpCost(max(difference_ns, time_ns // _NOISE_SHARE), workspace_nbytes)
     return OpCost(time_ns // n_copies, workspace_nbytes)
 
 

@@ -18,7 +18,7 @@ from checkmate.profiler.measure import Effort, measure_op
 from checkmate.profiler.signature import Signature, sign
 from checkmate.profiler.specify import specify_inputs
 from checkmate.profiler.surroundings import Surroundings, survey
-from checkmate.runtime.device import Device, count_available_nbytes
+from checkmate.runtime.device import Device, count_free_nbytes
 from checkmate.runtime.execute import RunOptions, run_model
 from checkmate.runtime.protocol import Settings
 from checkmate.runtime.worker import Limits, Worker
@@ -157,7 +157,10 @@ class _Desk:
     def complete(self, nodes: Mapping[Signature, onnx.NodeProto]) -> dict[Signature, OpCost]:
         """Return the known costs and estimates of all others."""
         if self.failures and not self.known:
-            raise RunError(f"no op could be measured: {next(iter(self.failures.values()))}")
+            raise RunError(
+                f"no op could be measured: {next(iter(self.failures.values()))}",
+                hint="use a smaller batch size or another device, or count with --costs flops",
+            )
         return self.known | {s: self._estimate(nodes[s], nodes) for s in self.failures}
 
     def _estimate(self, node: onnx.NodeProto, nodes: Mapping[Signature, onnx.NodeProto]) -> OpCost:
@@ -179,9 +182,7 @@ class _Desk:
         return None if folder is None else CostCache(folder, self.device, self._settings())
 
     def _make_effort(self) -> Effort:
-        is_cpu = self.device.provider == "cpu"
-        free_nbytes = count_available_nbytes() if is_cpu else self.device.nbytes
-        memory_nbytes = free_nbytes * _MEMORY_PERCENT // 100
+        memory_nbytes = count_free_nbytes(self.device) * _MEMORY_PERCENT // 100
         options = self.options
         return Effort(self._settings(), memory_nbytes, options.max_runs, options.max_ns)
 

@@ -42,21 +42,39 @@ def sign(node: onnx.NodeProto, around: Surroundings) -> Signature:
         "domain": domain,
         "op": node.op_type,
         "version": version,
-        "attributes": [
-            [attribute.name, _digest(attribute)]
-            for attribute in sorted(node.attribute, key=lambda a: a.name)
-            if not attribute.name.startswith("__")
-        ],
+        "attributes": _describe_attributes(node),
         "inputs": [_describe_input(node, position, around) for position in range(len(node.input))],
         "outputs": [_describe_type(name, around) for name in node.output],
     }
     return Signature(json.dumps(document, separators=(",", ":"), sort_keys=True))
 
 
+def find_kind(node: onnx.NodeProto, around: Surroundings) -> str:
+    """Return what decides, whatever the shapes, whether there is a kernel for ``node``."""
+    types = [around.types.get(name) for name in (*node.input, *node.output)]
+    return json.dumps(
+        [
+            *find_opset(node, around),
+            node.op_type,
+            _describe_attributes(node),
+            [None if known is None else known.elem_type for known in types],
+            len(node.input),
+        ]
+    )
+
+
 def is_embedded(name: str, around: Surroundings) -> bool:
     """Return whether the value of an input is part of what the op is: numbers that steer it."""
     value = around.values.get(name)
     return value is not None and (value.dtype.kind in "iub" or value.size == 1)
+
+
+def _describe_attributes(node: onnx.NodeProto) -> list[list[str]]:
+    return [
+        [attribute.name, _digest(attribute)]
+        for attribute in sorted(node.attribute, key=lambda a: a.name)
+        if not attribute.name.startswith("__")
+    ]
 
 
 def _describe_input(node: onnx.NodeProto, position: int, around: Surroundings) -> list[object]:

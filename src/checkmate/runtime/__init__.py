@@ -1,8 +1,10 @@
 """The only room with onnxruntime, which lives in child processes: a crash there ends no one else.
 
-Parent side (no onnxruntime import): ``arrays``, ``device``, ``execute``, ``inputs``, ``worker``.
-Child side: ``capi``, ``child``, ``counting``, ``probing``, ``resident``, ``running``, ``session``,
-``timing``. Both: ``dtypes``, ``protocol``. For programs that run a rewritten model: ``open``.
+Parent side (no onnxruntime import): ``arrays``, ``cgroup``, ``device``, ``execute``, ``inputs``,
+``worker``.
+Child side: ``capi``, ``child``, ``counting``, ``placing``, ``probing``, ``racing``, ``resident``,
+``running``, ``session``, ``timing``. Both: ``dtypes``, ``protocol``. For programs that run a
+rewritten model: ``open``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from checkmate.runtime.protocol import (
     OptimizeTask,
+    PlaceTask,
     ProbeTask,
     RaceTask,
     Reply,
@@ -69,6 +70,7 @@ class _Answerer:
 
     def _answer(self, task: Task) -> Reply:
         from checkmate.runtime.optimizing import optimize  # noqa: PLC0415
+        from checkmate.runtime.placing import place  # noqa: PLC0415
         from checkmate.runtime.probing import probe  # noqa: PLC0415
         from checkmate.runtime.racing import race  # noqa: PLC0415
         from checkmate.runtime.running import run  # noqa: PLC0415
@@ -79,6 +81,8 @@ class _Answerer:
             return race(task)
         if isinstance(task, OptimizeTask):
             return optimize(task)
+        if isinstance(task, PlaceTask):
+            return place(task)
         return run(task, self._folder) if isinstance(task, RunTask) else self._stopwatch(task)
 
 

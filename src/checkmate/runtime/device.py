@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Literal
 
 from checkmate.errors import DeviceError
+from checkmate.runtime.cgroup import find_limit_nbytes
 from checkmate.runtime.protocol import ProbeTask, Provider, Reply
 from checkmate.runtime.worker import Limits, Worker
+from checkmate.units import format_nbytes_exactly
 
 _INSTALL_HINT = "pip install 'checkmate-remat[cuda]', or use --provider cpu"
 _CPU_HINT = "use --provider cpu"
 _PROBE_TIMEOUT_S = 120.0
+
+
+RESERVE_NBYTES = 2**30
+"""Of a device, for what no budget counts. On CUDA: the context, the code of the kernels, the
+handles and workspaces of cuBLAS and cuDNN, which lie outside of ``gpu_mem_limit``. On the CPU: the
+system, and the process with its libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Device:
     provider: Provider
     name: str
     nbytes: int
-    """Its memory, all of it."""
+    """Its memory, all of it; on the CPU, at most what a container allows."""
     onnxruntime: str
     """The version."""
     notice: str | None = None
@@ -52,9 +60,24 @@ def probe_device(provider: Literal["auto", "cuda", "cpu"]) -> Device:
     return Device("cpu", _find_cpu_name(), count_memory_nbytes(), version, notice)
 
 
+def count_whole_budget_nbytes(device: Device) -> int:
+    """Return the budget of a run that has ``device`` to itself: its memory, less the reserve.
+
+    Raises `DeviceError` for a device that is no larger than that.
+    """
+    if device.nbytes <= RESERVE_NBYTES:
+        raise DeviceError(
+            f"{device.name} has {format_nbytes_exactly(device.nbytes)}, and"
+            f" {format_nbytes_exactly(RESERVE_NBYTES)} of it are kept in reserve",
+            hint="give --budget a size",
+        )
+    return device.nbytes - RESERVE_NBYTES
+
+
 def count_memory_nbytes() -> int:
-    """Return the memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the memory of this machine, or of the container that this process is in."""
+    machine_nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(machine_nbytes, find_limit_nbytes() or machine_nbytes)
 
 
 def count_available_nbytes() -> int:
@@ -62,6 +85,11 @@ def count_available_nbytes() -> int:
     path = Path("/proc/meminfo")
     found = re.search(r"MemAvailable:\s+(\d+) kB", path.read_text()) if path.exists() else None
     return int(found[1]) * 1024 if found else count_memory_nbytes() // 2
+
+
+def count_free_nbytes(device: Device) -> int:
+    """Return the memory that a run could have on ``device``; on CUDA, all of it."""
+    return count_available_nbytes() if device.provider == "cpu" else device.nbytes
 
 
 def _explain(reply: Reply, errors: str) -> tuple[str, str]:

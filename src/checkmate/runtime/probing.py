@@ -8,7 +8,7 @@ import onnxruntime
 
 from checkmate.runtime.probe_model import PROBE_MODEL
 from checkmate.runtime.protocol import ProbeTask, Reply
-from checkmate.runtime.session import preload_cuda
+from checkmate.runtime.session import disable_fallback, is_fallback_refusal, preload_cuda
 
 _CUDA = "CUDAExecutionProvider"
 
@@ -29,9 +29,16 @@ def probe(task: ProbeTask) -> Reply:
 
 
 def _gets_cuda() -> bool:
-    """Return whether a session runs on CUDA; creation falls back to the CPU without an error."""
+    """Return whether a session runs on CUDA; without more, it falls back without an error."""
     preload_cuda()
-    session = onnxruntime.InferenceSession(PROBE_MODEL, providers=[_CUDA])
+    options = onnxruntime.SessionOptions()
+    disable_fallback(options)
+    try:
+        session = onnxruntime.InferenceSession(PROBE_MODEL, options, providers=[_CUDA])
+    except Exception as error:  # what onnxruntime raises has no class of its own
+        if not is_fallback_refusal(error):
+            raise
+        return False
     return _CUDA in session.get_providers()
 
 

@@ -21,6 +21,11 @@ Manner = Literal["scheduled", "default", "default-no-pattern"]
 onnxruntime's own; its own without memory patterns."""
 
 
+Layout = Literal["region", "requests"]
+"""An arena of one region as large as its limit, or of a region for each request that none of the
+others has room for (``kSameAsRequested``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How sessions are made; costs hold for one of these and a run uses the same."""
@@ -32,6 +37,8 @@ class Settings:
     arena_limit_nbytes: int | None = None
     """The most that the arena may hold beside inputs; None: what the device has."""
     manner: Manner = "scheduled"
+    layout: Layout | None = None
+    """How an arena with a limit grows; None: one region on the CPU, by request on CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,15 @@ class OptimizeTask:
     """Ops whose inputs are constants become constants when these are no larger; 0: none do."""
 
 
-Task = ProbeTask | RunTask | TimeTask | RaceTask | OptimizeTask
+@dataclass(frozen=True, slots=True)
+class PlaceTask:
+    """Say whether all nodes of a model run on the provider that is asked for."""
+
+    model: str
+    settings: Settings
+
+
+Task = ProbeTask | RunTask | TimeTask | RaceTask | OptimizeTask | PlaceTask
 Reply = Mapping[str, object]
 
 
@@ -133,6 +148,8 @@ def read_task(line: str) -> Task:
     if kind == "OptimizeTask":
         return OptimizeTask(**document)
     document["settings"] = Settings(**document["settings"])
+    if kind == "PlaceTask":
+        return PlaceTask(**document)
     for key in ("specs", "inputs", "outputs"):
         if isinstance(document.get(key), list):
             document[key] = tuple(map(_read_spec, document[key]))

@@ -19,7 +19,13 @@ from checkmate.runtime.counting import CountingAllocator
 from checkmate.runtime.dtypes import ELEM_TYPES, NUMPY_DTYPES, is_native, raw_dtype
 from checkmate.runtime.inputs import make_inputs
 from checkmate.runtime.protocol import Meter, Reply, RunTask, Settings
-from checkmate.runtime.session import Instruments, choose_clock, make_session, register_arena
+from checkmate.runtime.session import (
+    Instruments,
+    choose_clock,
+    make_session,
+    needs_shared_arena,
+    register_arena,
+)
 
 _SUFFIX = "_kernel_time"
 
@@ -166,10 +172,10 @@ def _time_runs(task: RunTask, feeds: Mapping[str, np.ndarray]) -> list[int]:
     """Return the time of each timed run, in a session with nothing that measures memory."""
     if task.n_timed_runs == 0:
         return []
-    has_limit = task.settings.arena_limit_nbytes is not None
-    if has_limit and task.settings.provider == "cpu":
+    is_shared = needs_shared_arena(task.settings)
+    if is_shared:
         register_arena(task.settings)
-    session = make_session(task.model, task.settings, Instruments(shares_allocators=has_limit))
+    session = make_session(task.model, task.settings, Instruments(shares_allocators=is_shared))
     binding = Binding(session, task.settings, feeds)
     times_ns: list[int] = []
     read_clock = choose_clock(task.settings)
@@ -220,6 +226,7 @@ class Binding:
     def run(self) -> None:
         """Run once; returns when the device is done."""
         self._session.run_with_iobinding(self._binding)
+        self._binding.synchronize_outputs()
 
     def count_outputs_nbytes(self) -> int:
         """Return the bytes of the outputs of the last run."""

@@ -96,6 +96,16 @@ def make_session(
     return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
 
 
+def disable_fallback(options: onnxruntime.SessionOptions) -> None:
+    """Refuse a session of which any node would run on the CPU for want of a kernel."""
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+
+
+def is_fallback_refusal(error: Exception) -> bool:
+    """Return whether ``error`` is that refusal."""
+    return "fallback to CPU EP has been explicitly disabled" in str(error)
+
+
 def preload_cuda() -> None:
     """Load the CUDA libraries that pip installed, which the loader does not find by itself."""
     if hasattr(onnxruntime, "preload_dlls"):
@@ -112,21 +122,43 @@ def choose_clock(settings: Settings) -> Callable[[], int]:
     return time.process_time_ns if is_alone else time.perf_counter_ns
 
 
-def register_arena(settings: Settings) -> None:
-    """Make sessions that share allocators use one CPU arena, of at most the limit.
+def needs_shared_arena(settings: Settings) -> bool:
+    """Return whether the arena of ``settings`` is one that `register_arena` makes.
 
-    The CPU provider takes no memory limit of its own. On CUDA, `make_providers` sets it.
+    The CPU provider takes no memory limit of its own; the CUDA provider does, and then grows by
+    requests.
+    """
+    if settings.arena_limit_nbytes is None:
+        return False
+    return settings.provider == "cpu" or settings.layout == "region"
+
+
+def register_arena(settings: Settings) -> None:
+    """Make sessions that share allocators use one arena, of at most the limit.
+
     Sessions that were made before keep the arena that they have.
     """
+    is_cuda = settings.provider == "cuda"
     memory = onnxruntime.OrtMemoryInfo(
-        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+        "Cuda" if is_cuda else "Cpu",
+        onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR,
+        settings.device_id if is_cuda else 0,
+        onnxruntime.OrtMemType.DEFAULT,
     )
-    config = make_arena_config(settings.arena_limit_nbytes or 0)
-    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(config))
+    limit_nbytes = settings.arena_limit_nbytes or 0
+    is_region = settings.layout != "requests" and limit_nbytes > 0
+    config = make_arena_config(limit_nbytes) if is_region else _make_loose_config(limit_nbytes)
+    arena = onnxruntime.OrtArenaCfg(config)
+    if is_cuda:
+        preload_cuda()
+        provider, options = make_providers(settings)[0]
+        onnxruntime.create_and_register_allocator_v2(provider, memory, options, arena)
+    else:
+        onnxruntime.create_and_register_allocator(memory, arena)
 
 
 def make_arena_config(limit_nbytes: int) -> dict[str, int]:
-    """Return the CPU arena that holds most in ``limit_nbytes``; 0: without a limit.
+    """Return the arena that holds most in ``limit_nbytes``.
 
     One region as large as the limit, so that all that is free can merge; its pages are touched
     only when they are used. Each chunk is split to the size of its request. With less than a
@@ -134,9 +166,17 @@ def make_arena_config(limit_nbytes: int) -> dict[str, int]:
     """
     # The size of the first region is a C int; below zero, the limit is taken for it.
     first = limit_nbytes if limit_nbytes < 2**31 else -2
+    return _make_loose_config(limit_nbytes) | {
+        "arena_extend_strategy": _NEXT_POWER_OF_TWO,
+        "initial_chunk_size_bytes": first,
+    }
+
+
+def _make_loose_config(limit_nbytes: int) -> dict[str, int]:
+    """Return an arena that grows by what is asked of it; 0: without a limit."""
     return {
         "max_mem": limit_nbytes,
-        "arena_extend_strategy": _NEXT_POWER_OF_TWO if limit_nbytes else _SAME_AS_REQUESTED,
-        "initial_chunk_size_bytes": first if limit_nbytes else -1,
+        "arena_extend_strategy": _SAME_AS_REQUESTED,
+        "initial_chunk_size_bytes": -1,
         "max_dead_bytes_per_chunk": 256,
     }

@@ -1,0 +1,85 @@
+"""What ``--budget`` may be, and the search that it means."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from checkmate.arena import count_budget_nbytes
+from checkmate.cli.fencing import Search
+from checkmate.cli.options import Size
+from checkmate.cli.report import echo_note
+from checkmate.cli.source import Source
+from checkmate.engine.min_budget import find_min_budget
+from checkmate.engine.tighten import halve_time
+from checkmate.errors import UsageError
+from checkmate.heuristics.keep_all import order_all
+from checkmate.liveness import insert_frees
+from checkmate.problem import Problem
+from checkmate.reordering import Reordering
+from checkmate.runtime.device import RESERVE_NBYTES, count_whole_budget_nbytes, probe_device
+from checkmate.search.finding import Limits
+from checkmate.simulate import simulate
+from checkmate.units import Share, format_nbytes, format_nbytes_exactly
+
+Amount = int | Share | Literal["min", "device"]
+"""Bytes; a share of what the graph needs without recompute; the smallest budget that is found to
+work; all memory of the device, less the reserve."""
+
+
+class Budget(click.ParamType[Amount]):
+    """A size with a unit, a share of the peak without recompute, ``min`` or ``device``."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Amount:
+        """Return what the text means."""
+        if value == "min":
+            return "min"
+        return "device" if value == "device" else Size().convert(value, param, ctx)
+
+
+def aim(
+    reordering: Reordering, budget: int | Share | Literal["min"], strategy: str, limits: Limits
+) -> Search:
+    """Return a search within ``budget``, or in the smallest that is found in half of the time."""
+    if budget == "min":
+        limits = halve_time(limits)
+        smallest = find_min_budget(reordering.reordered, limits)
+        echo_note(f"budget min: {smallest.describe(reordering.reordered)}")
+        return Search(smallest.nbytes, strategy, limits, smallest.order)
+    if not isinstance(budget, int):
+        budget = budget.of(_count_baseline_nbytes(reordering.original))
+    echo_note(f"budget {format_nbytes_exactly(budget)}")
+    return Search(budget, strategy, limits)
+
+
+def _count_baseline_nbytes(problem: Problem) -> int:
+    """Return what the graph needs without recompute, in its arena where that counts."""
+    schedule = insert_frees(problem.graph, order_all(problem))
+    peak_nbytes = simulate(problem, schedule).peak.nbytes
+    return max(peak_nbytes, count_budget_nbytes(problem, schedule))
+
+
+def count_device_nbytes(source: Source, provider: Literal["auto", "cuda", "cpu"]) -> int:
+    """Return what a run has on the device of this machine.
+
+    Raises `UsageError` when the costs are of another provider than that device's: then the run is
+    meant for another machine.
+    """
+    device = probe_device(provider)
+    measured_on = source.problem.costs.origin.provider
+    if measured_on not in ("", device.provider):
+        raise UsageError(
+            f"the costs were measured on {measured_on} ({source.problem.costs.origin.device}), but"
+            f" the device of this machine is {device.provider} ({device.name})",
+            hint="give --budget a size, or choose the device with --provider",
+        )
+    echo_note(
+        f"device: {device.name}, {format_nbytes(device.nbytes)}, of which"
+        f" {format_nbytes(RESERVE_NBYTES)} are kept in reserve"
+    )
+    return count_whole_budget_nbytes(device)
