@@ -1,0 +1,204 @@
+"""A frontier-advancing order under change: recomputes come and go, memory is kept up to date.
+
+A compute is named by its *key*, ``stage * n_ops + op``: ascending keys are the order itself, and
+an op's first run has the key ``op * n_ops + op``. The *events* of a tensor are the keys at which it
+is made or read; a graph output has one more, after all keys. A tensor is in memory from where it is
+made until the last event before it is made again, so that a recompute more or less changes a few
+ranges of memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from checkmate.graph import OpId, TensorId
+from checkmate.heuristics.tables import Tables
+
+
+class EditedOrder:
+    """The keys in ascending order, the memory in use at each, and the events of each tensor."""
+
+    def __init__(self, tables: Tables, order: Sequence[OpId], budget_nbytes: int) -> None:
+        n = tables.n_ops
+        self.tables = tables
+        self.end = n * n
+        """The event at which graph outputs are in memory."""
+        self.keys = list(_find_keys(n, order))
+        self.events = self._find_events()
+        self.recomputes = [key for key in self.keys if key % n != key // n]
+        """In no order: of use to pick one at random."""
+        self.time_ns = sum(tables.time_ns[op] for op in order)
+        self._spots = {key: spot for spot, key in enumerate(self.recomputes)}
+        self._budget_nbytes = budget_nbytes
+        self._made_nbytes = [sum(tables.nbytes[e] for e in made) for made in tables.makes]
+        self._used = self._find_used()
+        self._log: list[tuple[bool, int]] = []
+
+    @property
+    def order(self) -> tuple[OpId, ...]:
+        """The ops in the order of their keys."""
+        n = self.tables.n_ops
+        return tuple(OpId(key % n) for key in self.keys)
+
+    def has_recompute(self, key: int) -> bool:
+        """Return whether there is a recompute at ``key``."""
+        return key in self._spots
+
+    def is_make(self, tensor: TensorId, event: int) -> bool:
+        """Return whether the tensor is made at ``event``, rather than read or kept."""
+        return event < self.end and event % self.tables.n_ops == self.tables.producers[tensor]
+
+    def is_live_after(self, tensor: TensorId, key: int) -> bool:
+        """Return whether the tensor is in memory beyond ``key``, at which it has an event."""
+        events = self.events[tensor]
+        after = bisect_right(events, key)
+        return after < len(events) and not self.is_make(tensor, events[after])
+
+    def find_worst(self) -> tuple[int, int]:
+        """Return the key that uses the most memory, and by how much that is above the budget."""
+        used = self._used[: len(self.keys)]
+        at = int(used.argmax())
+        return self.keys[at], int(used[at]) - self._budget_nbytes
+
+    def count_excess_nbytes(self) -> int:
+        """Return what is above the budget, summed over all keys."""
+        excess = self._used[: len(self.keys)] - self._budget_nbytes
+        return int(np.maximum(excess, 0).sum())
+
+    def insert(self, key: int) -> None:
+        """Add a recompute at ``key``, of an op whose first run comes before it."""
+        op = key % self.tables.n_ops
+        at = self._insert_key(key, op)
+        for tensor in self.tables.makes[op]:
+            self._insert_make(tensor, key, at)
+        for tensor in self.tables.reads[op]:
+            self._insert_read(tensor, key, at)
+        self.time_ns += self.tables.time_ns[op]
+        self._spots[key] = len(self.recomputes)
+        self.recomputes.append(key)
+        self._log.append((True, key))
+
+    def remove(self, key: int) -> None:
+        """Take away the recompute at ``key``; what it made is retained up to there instead."""
+        op = key % self.tables.n_ops
+        at = bisect_left(self.keys, key)
+        for tensor in self.tables.reads[op]:
+            self._remove_read(tensor, key, at)
+        for tensor in self.tables.makes[op]:
+            self._remove_make(tensor, key, at)
+        end = len(self.keys)
+        self._used[at : end - 1] = self._used[at + 1 : end]
+        del self.keys[at]
+        self.time_ns -= self.tables.time_ns[op]
+        last, spot = self.recomputes.pop(), self._spots.pop(key)
+        if last != key:
+            self.recomputes[spot] = last
+            self._spots[last] = spot
+        self._log.append((False, key))
+
+    def mark(self) -> None:
+        """Begin a change that `undo` takes back."""
+        self._log.clear()
+
+    def is_changed(self) -> bool:
+        """Return whether anything was done since `mark`."""
+        return bool(self._log)
+
+    def undo(self) -> None:
+        """Take back what was done since `mark`."""
+        for was_insert, key in tuple(reversed(self._log)):
+            if was_insert:
+                self.remove(key)
+            else:
+                self.insert(key)
+        self._log.clear()
+
+    def _insert_key(self, key: int, op: int) -> int:
+        """Make a place for ``key`` with what is in memory there beside the outputs of ``op``."""
+        tables, at, end = self.tables, bisect_left(self.keys, key), len(self.keys)
+        if end == len(self._used):
+            self._used = np.concatenate((self._used, np.zeros_like(self._used)))
+        follower = self.keys[at] % tables.n_ops
+        own_nbytes = tables.workspace_nbytes[follower] + self._made_nbytes[follower]
+        nbytes = self._used[at] - own_nbytes + tables.workspace_nbytes[op]
+        self._used[at + 1 : end + 1] = self._used[at:end]
+        self._used[at] = nbytes
+        self.keys.insert(at, key)
+        return at
+
+    def _insert_make(self, tensor: TensorId, key: int, at: int) -> None:
+        events, nbytes = self.events[tensor], self.tables.nbytes[tensor]
+        spot = bisect_left(events, key)
+        if self._is_live_before(tensor, spot):
+            self._used[bisect_right(self.keys, events[spot - 1]) : at] -= nbytes
+        else:
+            self._used[at] += nbytes
+        events.insert(spot, key)
+
+    def _insert_read(self, tensor: TensorId, key: int, at: int) -> None:
+        events = self.events[tensor]
+        spot = bisect_left(events, key)
+        if not self._is_live_before(tensor, spot):
+            low = bisect_right(self.keys, events[spot - 1])
+            self._used[low : at + 1] += self.tables.nbytes[tensor]
+        events.insert(spot, key)
+
+    def _remove_read(self, tensor: TensorId, key: int, at: int) -> None:
+        events = self.events[tensor]
+        spot = bisect_left(events, key)
+        del events[spot]
+        if not self._is_live_before(tensor, spot):
+            low = bisect_right(self.keys, events[spot - 1])
+            self._used[low : at + 1] -= self.tables.nbytes[tensor]
+
+    def _remove_make(self, tensor: TensorId, key: int, at: int) -> None:
+        events = self.events[tensor]
+        spot = bisect_left(events, key)
+        del events[spot]
+        if self._is_live_before(tensor, spot):
+            low = bisect_right(self.keys, events[spot - 1])
+            self._used[low:at] += self.tables.nbytes[tensor]
+
+    def _is_live_before(self, tensor: TensorId, spot: int) -> bool:
+        """Return whether the tensor is in memory up to its event number ``spot``."""
+        events = self.events[tensor]
+        return spot < len(events) and not self.is_make(tensor, events[spot])
+
+    def _find_events(self) -> list[list[int]]:
+        tables = self.tables
+        events: list[list[int]] = [[] for _ in tables.nbytes]
+        for key in self.keys:
+            op = key % tables.n_ops
+            for tensor in (*tables.reads[op], *tables.makes[op]):
+                events[tensor].append(key)
+        for output in tables.outputs:
+            events[output].append(self.end)
+        return events
+
+    def _find_used(self) -> np.ndarray:
+        """Return the memory in use per key, with room for more keys."""
+        tables, keys, n = self.tables, self.keys, self.tables.n_ops
+        used = np.zeros(2 * len(keys) + 16, dtype=np.int64)
+        used[: len(keys)] = [
+            tables.resident_nbytes + tables.workspace_nbytes[key % n] for key in keys
+        ]
+        for index, events in enumerate(self.events):
+            tensor, nbytes = TensorId(index), tables.nbytes[index]
+            low = 0
+            for event in events:
+                if self.is_make(tensor, event):
+                    low = bisect_left(keys, event)
+                high = bisect_right(keys, event)
+                used[low:high] += nbytes
+                low = high
+        return used
+
+
+def _find_keys(n: int, order: Sequence[OpId]) -> Iterator[int]:
+    stage = 0
+    for op in order:
+        yield stage * n + op
+        stage += op == stage

@@ -1,0 +1,265 @@
+"""Simulated annealing on the order itself: take recomputes away, then repair what is too large.
+
+A step removes one recompute or a few, which may exceed the budget. Where memory is then the most
+above it, a tensor that is in memory there without being read is dropped: it is made again before
+its next use, and what its producer reads is retained up to there, or made again too. Of a few
+tensors picked at random that one is dropped whose recompute costs least for its size, but for
+noise. The step is taken when the order became faster, or, as long as the search is hot, not much
+slower.
+
+The search runs in rounds, each from the best order so far, of different heat, and of more steps
+where the last ones found nothing. No clock decides anything in here, so that the n-th order that
+is yielded depends on the input alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from checkmate.graph import OpId, TensorId
+from checkmate.heuristics.editing import EditedOrder
+from checkmate.heuristics.tables import Tables
+
+_SEED = 0
+_STEPS = 2000
+"""Steps of a round that follows a success; each round without one adds as many."""
+_CHUNK = 50
+"""After so many steps the heat falls, and what excess memory weighs is adapted."""
+_HEATS = (0.03, 0.1, 0.3)
+"""Of the rounds in turn: a step that costs this share of the mean op's time is taken one time in
+e when the round begins."""
+_PICKED = 6
+"""Tensors that are compared before one is dropped."""
+_MOST_DROPS = 6
+"""Drops by which a step is repaired."""
+_MOST_LOSS = 8
+"""A repair is given up when it costs this many times the heat."""
+_AGAIN = 0.25
+"""How often an input of a recompute is made again too, rather than retained up to there."""
+_NEAR = 3
+"""An input that was in memory so few stages before is never made again."""
+_DEEPEST = 6
+_LEAST_WEIGHT, _FIRST_WEIGHT, _MOST_WEIGHT = 1e-4, 2e-2, 1e3
+"""What a byte too much at one op weighs, in mean times of an op for a mean tensor."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edited:
+    """An order, what it exceeds the budget by, and its time; less is better, in this order."""
+
+    excess_nbytes: int
+    """Summed over all computes."""
+    time_ns: int
+    order: tuple[OpId, ...]
+
+
+def search_locally(
+    tables: Tables, budget_nbytes: int, start: Sequence[OpId]
+) -> Iterator[Edited]:
+    """Yield, for ever, the best order found so far, beginning from ``start``, after each chunk.
+
+    ``start`` must be frontier-advancing; it may exceed the budget, and so may the best. A graph
+    without ops yields nothing.
+    """
+    walk = _Walk(tables, budget_nbytes, start)
+    stalled = index = 0
+    while tables.n_ops:
+        before = walk.best
+        for _ in walk.run_round(_HEATS[index % len(_HEATS)], _STEPS * (1 + stalled)):
+            yield walk.best
+        stalled = 0 if walk.best < before else stalled + 1
+        index += 1
+
+
+class _Walk:
+    """A walk through orders; it keeps the best of them."""
+
+    def __init__(self, tables: Tables, budget_nbytes: int, start: Sequence[OpId]) -> None:
+        self._tables = tables
+        self._budget_nbytes = budget_nbytes
+        self._rng = random.Random(_SEED)  # noqa: S311 - no secret depends on it
+        self._idle = _IdleTensors(tables)
+        self._mean_ns = sum(tables.time_ns) / max(tables.n_ops, 1)
+        mean_nbytes = max(sum(tables.nbytes) / max(len(tables.nbytes), 1), 1.0)
+        self._weight_unit = max(self._mean_ns, 1.0) / mean_nbytes
+        self._weight = _FIRST_WEIGHT
+        self._load(start)
+        self.best = self._describe()
+
+    def run_round(self, heat: float, n_steps: int) -> Iterator[None]:
+        """Walk from the best; yields after each chunk."""
+        self._load(self.best.order)
+        for step in range(0, n_steps, _CHUNK):
+            self._heat_ns = heat * self._mean_ns * (1 - step / n_steps) ** 2
+            n_fitting = 0
+            for _ in range(_CHUNK):
+                self._step()
+                n_fitting += self._excess_nbytes == 0
+            self._adapt(n_fitting / _CHUNK)
+            yield
+
+    def _load(self, order: Sequence[OpId]) -> None:
+        self._edited = EditedOrder(self._tables, order, self._budget_nbytes)
+        self._excess_nbytes = self._edited.count_excess_nbytes()
+        self._heat_ns = 0.0
+
+    def _describe(self) -> Edited:
+        edited = self._edited
+        return Edited(self._excess_nbytes, edited.time_ns, edited.order)
+
+    def _adapt(self, fitting_share: float) -> None:
+        """Let excess weigh more where too few orders fit, and less where nearly all do."""
+        factor = 1.1 if fitting_share < 0.3 else 0.9 if fitting_share > 0.7 else 1.0
+        self._weight = min(max(self._weight * factor, _LEAST_WEIGHT), _MOST_WEIGHT)
+
+    def _step(self) -> None:
+        """Try one change, and take it or not."""
+        edited, before_ns = self._edited, self._edited.time_ns
+        edited.mark()
+        self._disturb()
+        self._repair(before_ns)
+        if not edited.is_changed():
+            return
+        excess_nbytes = edited.count_excess_nbytes()
+        weight = self._weight * self._weight_unit
+        loss = edited.time_ns - before_ns + weight * (excess_nbytes - self._excess_nbytes)
+        if not self._is_taken(loss):
+            edited.undo()
+            return
+        self._excess_nbytes = excess_nbytes
+        if (excess_nbytes, edited.time_ns) < (self.best.excess_nbytes, self.best.time_ns):
+            self.best = self._describe()
+
+    def _is_taken(self, loss: float) -> bool:
+        if loss <= 0:
+            return True
+        return self._heat_ns > 0 and self._rng.random() < math.exp(-loss / self._heat_ns)
+
+    def _disturb(self) -> None:
+        """Remove one recompute, or two, or drop a tensor anywhere."""
+        edited, kind = self._edited, self._rng.random()
+        if kind < 0.85 and edited.recomputes:
+            self._remove(self._rng.choice(edited.recomputes))
+            if kind > 0.6 and edited.recomputes:
+                self._remove(self._rng.choice(edited.recomputes))
+        else:
+            self._drop_at(self._rng.choice(edited.keys))
+
+    def _repair(self, before_ns: int) -> None:
+        """Drop tensors where memory exceeds the budget the most."""
+        most_ns = before_ns + _MOST_LOSS * self._heat_ns
+        for _ in range(_MOST_DROPS):
+            key, excess_nbytes = self._edited.find_worst()
+            if excess_nbytes <= 0 or self._edited.time_ns > most_ns:
+                return
+            self._drop_at(key)
+
+    def _drop_at(self, key: int) -> None:
+        """Drop one of the tensors that are in memory at ``key`` but not read there."""
+        picked = self._idle.pick(self._edited, self._rng, key)
+        again = min(picked, key=self._score, default=None)
+        if again is not None:
+            self._recompute(again[1], 0)
+
+    def _score(self, picked: tuple[TensorId, int]) -> float:
+        """Return what it costs to drop a tensor, for its size; roughly, and with noise."""
+        tensor, key = picked
+        tables, edited = self._tables, self._edited
+        op, stage = key % tables.n_ops, key // tables.n_ops
+        cost_ns = tables.time_ns[op] + 1.0
+        for read in tables.reads[op]:
+            events = edited.events[read]
+            spot = bisect_left(events, key)
+            if spot == len(events) or edited.is_make(read, events[spot]):
+                absent = stage - events[spot - 1] // tables.n_ops
+                share = min(1.0, absent * 0.04)
+                cost_ns += 0.5 * share * tables.time_ns[tables.producers[read]]
+        return cost_ns / tables.nbytes[tensor] * math.exp(self._rng.gauss(0.0, 1.0))
+
+    def _recompute(self, key: int, depth: int) -> None:
+        """Insert a recompute, and perhaps some of what it reads and is not in memory."""
+        tables, edited, n = self._tables, self._edited, self._tables.n_ops
+        edited.insert(key)
+        stage = key // n
+        for read in tables.reads[key % n]:
+            if edited.is_live_after(read, key):
+                continue
+            producer = tables.producers[read]
+            again = stage * n + producer
+            events = edited.events[read]
+            before = events[bisect_left(events, key) - 1]
+            may_run = tables.recomputable[producer] and before < again
+            if may_run and stage - before // n > _NEAR and depth < _DEEPEST:
+                if self._rng.random() < _AGAIN and not edited.has_recompute(again):
+                    self._recompute(again, depth + 1)
+
+    def _remove(self, key: int) -> None:
+        """Remove a recompute, and those that served it alone."""
+        edited, tables = self._edited, self._tables
+        pending = [key]
+        while pending:
+            key = pending.pop()
+            if not edited.has_recompute(key):
+                continue
+            edited.remove(key)
+            for read in tables.reads[key % tables.n_ops]:
+                events = edited.events[read]
+                before = events[bisect_left(events, key) - 1]
+                if edited.has_recompute(before) and edited.is_make(read, before):
+                    if not any(
+                        edited.is_live_after(made, before)
+                        for made in tables.makes[before % tables.n_ops]
+                    ):
+                        pending.append(before)
+
+
+class _IdleTensors:
+    """What may be in memory in a stage, to pick from at random."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        kept = frozenset(tables.outputs)
+        self._last_uses = [
+            tables.n_ops if e in kept else max(readers, default=-1)
+            for e, readers in enumerate(tables.readers)
+        ]
+        self._of_stage: dict[int, list[TensorId]] = {}
+
+    def pick(
+        self, edited: EditedOrder, rng: random.Random, key: int
+    ) -> Iterator[tuple[TensorId, int]]:
+        """Yield some tensors in memory at ``key`` but not read, and where to make them again."""
+        tensors = self._find(key // self._tables.n_ops)
+        for _ in range(_PICKED if tensors else 0):
+            tensor = tensors[int(rng.random() * len(tensors))]
+            again = self._find_place(edited, tensor, key)
+            if again is not None:
+                yield tensor, again
+
+    def _find(self, stage: int) -> list[TensorId]:
+        if stage not in self._of_stage:
+            tables = self._tables
+            self._of_stage[stage] = [
+                TensorId(e)
+                for e, (producer, last) in enumerate(
+                    zip(tables.producers, self._last_uses, strict=True)
+                )
+                if 0 <= producer < stage <= last
+                and tables.recomputable[producer]
+                and tables.nbytes[e]
+            ]
+        return self._of_stage[stage]
+
+    def _find_place(self, edited: EditedOrder, tensor: TensorId, key: int) -> int | None:
+        """Return the key in the stage of the next read; None: the tensor is not idle at ``key``."""
+        n, events = self._tables.n_ops, edited.events[tensor]
+        spot = bisect_left(events, key)
+        if spot == len(events) or events[spot] == key or edited.is_make(tensor, events[spot]):
+            return None
+        stage = min(events[spot] // n, n - 1)
+        again = stage * n + self._tables.producers[tensor]
+        return again if key < again < events[spot] else None
