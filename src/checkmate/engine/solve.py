@@ -14,7 +14,8 @@ from checkmate.liveness import insert_frees, remove_unread
 from checkmate.plan import Claim, Plan, certify
 from checkmate.problem import Problem
 from checkmate.search.finding import Limits
-from checkmate.search.strategies import GREEDY_EFFORT, STRATEGIES
+from checkmate.search.phases import GREEDY_EFFORT
+from checkmate.search.strategies import STRATEGIES
 from checkmate.simulate import Simulation, simulate
 from checkmate.units import format_nbytes_exactly
 

@@ -48,18 +48,29 @@ def order_within(problem: Problem, budget_nbytes: int, effort: int) -> tuple[OpI
     Tries ``effort`` policies. The views of ``problem`` must have been folded. Raises
     `NotFoundError` when no order found fits, which proves nothing.
     """
-    tables = make_tables(problem)
-    found = measure(tables, Policy(), order_all(problem))
+    *_, found = improve_within(problem, budget_nbytes, effort)
     if found.peak_nbytes > budget_nbytes:
-        *_, found = _search(tables, budget_nbytes, effort, found)
-    if found.peak_nbytes > budget_nbytes:
-        raise NotFoundError(
-            f"no order found that fits in {format_nbytes_exactly(budget_nbytes)}: the smallest"
-            f" peak reached is {format_nbytes_exactly(found.peak_nbytes)},"
-            f" at {_name(problem, found.binding)}",
-            hint="raise --budget",
-        )
+        raise make_failure(problem, budget_nbytes, found)
     return found.order
+
+
+def make_failure(problem: Problem, budget_nbytes: int, found: Found) -> NotFoundError:
+    """Return what to raise when ``found``, the best of all tries, does not fit."""
+    return NotFoundError(
+        f"no order found that fits in {format_nbytes_exactly(budget_nbytes)}: the smallest"
+        f" peak reached is {format_nbytes_exactly(found.peak_nbytes)},"
+        f" at {_name(problem, found.binding)}",
+        hint="raise --budget",
+    )
+
+
+def improve_within(problem: Problem, budget_nbytes: int, effort: int) -> Iterator[Found]:
+    """Yield the best of keep-all and 0, 1, ... ``effort`` policies; it may not fit.
+
+    Ends early when nothing can be better. The views of ``problem`` must have been folded.
+    """
+    tables = make_tables(problem)
+    yield from _search(tables, budget_nbytes, effort, measure(tables, Policy(), order_all(problem)))
 
 
 def find_smallest_budget(problem: Problem, effort: int) -> tuple[int, tuple[OpId, ...]]:
@@ -93,6 +104,8 @@ def _search(tables: Tables, budget_nbytes: int, effort: int, best: Found) -> Ite
     Ends early when nothing can be better.
     """
     yield best
+    if best.rank(budget_nbytes) == (0, sum(tables.time_ns)):
+        return
     for found in islice(_try_all(tables, budget_nbytes, best), effort):
         yield found
         if found.rank(budget_nbytes) == (0, sum(tables.time_ns)):

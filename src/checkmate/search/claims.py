@@ -20,13 +20,18 @@ def run_order(problem: Problem, order: Sequence[OpId]) -> Simulation:
     return simulate(problem, insert_frees(problem.graph, order))
 
 
+def is_close(time_ns: int, bound_ns: int, limits: Limits) -> bool:
+    """Return whether ``time_ns`` is as close to ``bound_ns`` as was asked for."""
+    return time_ns - bound_ns <= limits.gap * bound_ns
+
+
 def find_termination(
     time_ns: int, bound_ns: int, limits: Limits, *, interrupted: bool
 ) -> Termination:
     """Return why a search ended with an order of ``time_ns`` and the bound ``bound_ns``."""
     if time_ns == bound_ns:
         return "optimal"
-    if time_ns - bound_ns <= limits.gap * bound_ns:
+    if is_close(time_ns, bound_ns, limits):
         return "gap"
     return "interrupted" if interrupted else "limit"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,13 +19,13 @@ from checkmate.milp.frame import make_frame
 from checkmate.milp.model import FloatArray, Program
 from checkmate.milp.reach import count_coefficients
 from checkmate.milp.rows import FAMILIES, Family
-from checkmate.plan import Claim, SolverInfo, Space
+from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
 from checkmate.search.claims import find_termination, make_failure, run_order
 from checkmate.search.finding import Finding, Limits
-from checkmate.solver.process import solve_in_worker
-from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
+from checkmate.solver.process import describe_solver, solve_in_worker
+from checkmate.solver.result import MilpResult, Settings
 
 STRATEGY = "exact"
 SPACE: Space = "frontier-advancing"
@@ -33,14 +33,21 @@ MAX_COEFFICIENTS = 3 * 10**7
 """A program with more would fill memory before it is solved."""
 
 Order = tuple[OpId, ...]
+Learn = Callable[[int], None]
+"""Called with the bound so far."""
 
 
 def solve_exact(
-    problem: Problem, budget_nbytes: int, limits: Limits, start: Sequence[OpId] | None = None
+    problem: Problem,
+    budget_nbytes: int,
+    limits: Limits,
+    start: Sequence[OpId] | None = None,
+    learn: Learn = lambda bound_ns: None,
 ) -> Finding:
     """Return the best frontier-advancing order that fits in ``budget_nbytes``, or a good one.
 
-    ``start`` is an order to begin from; when nothing better is found, it is returned. Raises
+    ``start`` is an order to begin from; when nothing better is found, it is returned. ``learn`` is
+    told what is proved meanwhile. Raises
     `NoneInSpaceError` when it is proved that no such order fits, `NotFoundError` or
     `InterruptError` when the search ended before it knew, `SolverError` when HiGHS fails.
     """
@@ -52,7 +59,9 @@ def solve_exact(
     known = None if start is None else tuple(start)
     if known is not None and run_order(problem, known).peak.nbytes > budget_nbytes:
         known = None
-    return _Search(problem, budget_nbytes, limits).run(known)
+    search = _Search(problem, budget_nbytes, limits)
+    search.learn = learn
+    return search.run(known)
 
 
 def find_lp_bound(problem: Problem, budget_nbytes: int, limits: Limits) -> int:
@@ -69,6 +78,7 @@ class _Search:
     """One search: the program, what it has learnt so far, and the time it began."""
 
     def __init__(self, problem: Problem, budget_nbytes: int, limits: Limits) -> None:
+        self.learn: Learn = lambda bound_ns: None
         self._began_s = time.monotonic()
         self._problem = problem
         self._budget_nbytes = budget_nbytes
@@ -132,6 +142,7 @@ class _Search:
         result = solve_in_worker(program, settings, start)
         if math.isfinite(result.bound):
             self._bound_ns = max(self._bound_ns, self._clock.round_bound(result.bound))
+            self.learn(self._bound_ns)
         return result
 
     def _make_claim(self, order: Order, result: MilpResult) -> Claim:
@@ -140,11 +151,10 @@ class _Search:
         bound_ns = min(self._bound_ns, time_ns)
         if not is_frontier_advancing(self._problem.graph, order):
             space, bound_ns = "all-schedules", self._problem.costs.total_ns
-        info = SolverInfo("HiGHS", result.version, THREADS, SEED)
         termination = find_termination(
             time_ns, bound_ns, self._limits, interrupted=result.status == "interrupted"
         )
-        return Claim(STRATEGY, space, bound_ns, termination, info)
+        return Claim(STRATEGY, space, bound_ns, termination, describe_solver())
 
 
 def _check_size(problem: Problem) -> None:

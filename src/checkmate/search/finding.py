@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checkmate.graph import OpId
 from checkmate.plan import Claim
+from checkmate.search.progress import SILENCE, Listener
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a search stops, beside having an optimum."""
+    """When a search stops, beside having an optimum, and who watches it."""
 
     gap: float = 0.01
     """Good enough: (time - bound) / bound."""
@@ -18,6 +19,8 @@ class Limits:
     """Seconds of wall-clock time; None: no clock, so the result is reproducible."""
     nodes: int | None = None
     """Branch-and-bound nodes; None: no limit."""
+    listener: Listener = field(default=SILENCE, compare=False, repr=False)
+    """Told how the search goes; it has no say in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError
+from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError, SolverError
 from checkmate.graph import OpId
 from checkmate.heuristics.staged import order_in_stages
 from checkmate.milp.assemble import make_clock
@@ -24,20 +24,22 @@ from checkmate.milp.chain_assemble import Assembly, assemble
 from checkmate.milp.chain_encode import decode, encode, join_windows
 from checkmate.milp.chain_frame import Frame, make_bounding_frame, make_limiting_frame
 from checkmate.milp.model import FloatArray, Program
-from checkmate.plan import Claim, SolverInfo, Space
+from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
 from checkmate.search.claims import find_termination, make_failure, run_order
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.incumbent import Incumbent
-from checkmate.solver.process import solve_in_worker
-from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
+from checkmate.solver.process import describe_solver, solve_in_worker
+from checkmate.solver.result import MilpResult, Settings
 
 STRATEGY = "stages"
 SPACE: Space = "chain-of-stages"
 
 Order = tuple[OpId, ...]
 MakeFrame = Callable[[Chain, Problem, int, int | None], Frame]
+Report = Callable[[Order | None, int], None]
+"""Called with the best chain of stages so far, if there is one, and the bound."""
 
 _DEPTH = 4
 _PROGRAMS = (
@@ -57,12 +59,17 @@ _GUIDANCE = 3.0
 
 
 def solve_stages(
-    problem: Problem, budget_nbytes: int, limits: Limits, start: Sequence[OpId] | None = None
+    problem: Problem,
+    budget_nbytes: int,
+    limits: Limits,
+    start: Sequence[OpId] | None = None,
+    report: Report = lambda order, bound_ns: None,
 ) -> Finding:
     """Return the best chain of stages found that fits in ``budget_nbytes``, with a bound.
 
     ``start`` is an order to begin from; it is returned when it is faster than all that was found,
-    without that bound if it is no chain of stages. Raises `NoneInSpaceError` when it is proved
+    without that bound if it is no chain of stages. ``report`` is told of what is found and proved
+    meanwhile. Raises `NoneInSpaceError` when it is proved
     that no chain of stages fits, `NotFoundError` or `InterruptError` when the search ended before
     it knew or there are no stages, `SolverError` when HiGHS fails.
     """
@@ -80,13 +87,16 @@ def solve_stages(
     known = None if start is None else tuple(start)
     if known is not None and run_order(problem, known).peak.nbytes > budget_nbytes:
         known = None
-    return _Search(chain, problem, budget_nbytes, limits).run(known)
+    search = _Search(chain, problem, budget_nbytes, limits)
+    search.report = report
+    return search.run(known)
 
 
 class _Search:
     """One search: the best so far, the bound so far, and the time it began."""
 
     def __init__(self, chain: Chain, problem: Problem, budget_nbytes: int, limits: Limits) -> None:
+        self.report: Report = lambda order, bound_ns: None
         self._began_s = time.monotonic()
         self._chain = chain
         self._problem = problem
@@ -102,10 +112,12 @@ class _Search:
         """Return the best found, or the order ``known``, which fits, when that is better."""
         if known is not None:
             self._goal_ns = run_order(self._problem, known).time_ns
-            self._best.offer(known)
+            self._offer(known)
         try:
             self._search()
-        except NoneInSpaceError:
+        except NoneInSpaceError as error:
+            if self._best.windows is not None:
+                raise SolverError(f"HiGHS proved that {error.message}, but one does") from error
             if known is None:
                 raise
         return self._conclude(known)
@@ -147,7 +159,7 @@ class _Search:
         if result.values is None:
             return set()
         order = join_windows(self._chain, decode(frame, result.values))
-        self._best.offer(order)
+        self._offer(order)
         if frame.hops.deep.any() and not self._is_done():
             self._guide(frame, result.values)
         return self._best.find_violated(order)
@@ -178,7 +190,16 @@ class _Search:
         pinned = Problem(replace(graph, ops=ops), self._problem.costs)
         n_forward = self._chain.n_forward
         for order in order_in_stages(pinned, self._budget_nbytes, n_forward, weights):
-            self._best.offer(order)
+            self._offer(order)
+
+    def _offer(self, order: Order) -> None:
+        before = self._best.order
+        self._best.offer(order)
+        if self._best.order is not before:
+            self._report()
+
+    def _report(self) -> None:
+        self.report(None if self._best.windows is None else self._best.order, self._bound_ns)
 
     def _is_done(self) -> bool:
         """Return whether to end: good enough, no more to gain, or no more time."""
@@ -215,6 +236,7 @@ class _Search:
             raise self._make_failure(result)
         if math.isfinite(result.bound):
             self._bound_ns = max(self._bound_ns, self._clock.round_bound(result.bound))
+            self._report()
 
     def _make_failure(self, result: MilpResult) -> InterruptError | NotFoundError:
         return make_failure(self._problem, self._budget_nbytes, self._bound_ns, SPACE, result)
@@ -234,5 +256,4 @@ class _Search:
             raise self._make_failure(result)
         interrupted = result.status == "interrupted"
         termination = find_termination(time_ns, bound_ns, self._limits, interrupted=interrupted)
-        info = SolverInfo("HiGHS", result.version, THREADS, SEED)
-        return Finding(order, Claim(STRATEGY, space, bound_ns, termination, info))
+        return Finding(order, Claim(STRATEGY, space, bound_ns, termination, describe_solver()))

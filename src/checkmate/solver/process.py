@@ -15,8 +15,9 @@ from typing import Literal
 import checkmate
 from checkmate.errors import SolverError
 from checkmate.milp.model import FloatArray, Program
+from checkmate.plan import SolverInfo
 from checkmate.solver.files import read_incumbent, read_result, write_job
-from checkmate.solver.result import MilpResult, Settings
+from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
 
 _GRACE_S = 2.0
 """How long a worker may take to end after its time, and again after it was asked to stop."""
@@ -48,6 +49,11 @@ def solve_in_worker(
             )
         ending = _await_end(process, settings.time_s)
         return _collect(folder, process.returncode, ending)
+
+
+def describe_solver() -> SolverInfo:
+    """Return the solver that workers run."""
+    return SolverInfo("HiGHS", version("highspy"), THREADS, SEED)
 
 
 def _make_environment() -> dict[str, str]:

@@ -1,0 +1,93 @@
+"""The phases that `auto` goes through."""
+
+from __future__ import annotations
+
+from checkmate.errors import InfeasibleError
+from checkmate.heuristics.greedy import improve_within, make_failure
+from checkmate.heuristics.keep_all import order_all
+from checkmate.milp.chain import arrange
+from checkmate.problem import Problem
+from checkmate.search.exact import solve_exact
+from checkmate.search.exhaust import find_any_order
+from checkmate.search.finding import Finding
+from checkmate.search.pipeline import Phase
+from checkmate.search.stages import solve_stages
+from checkmate.search.standing import Order, Standing
+from checkmate.units import format_nbytes_exactly
+
+GREEDY_EFFORT = 8
+"""Parameter sets that the greedy tries."""
+EXACT_MAX_OPS = 200
+"""Up to this many ops the paper's program is tried: its size grows with their square."""
+
+
+def _keep_all(standing: Standing) -> None:
+    standing.offer(order_all(standing.problem), "keep-all")
+
+
+def _run_greedy(standing: Standing) -> None:
+    """Offer what each parameter set leads to, as long as there is time; the first in any case."""
+    best = None
+    for n_tried, found in enumerate(
+        improve_within(standing.problem, standing.budget_nbytes, GREEDY_EFFORT)
+    ):
+        if best is None or found.order != best.order:
+            best = found
+            standing.offer(found.order, "greedy")
+        if n_tried and (standing.is_ended or standing.is_out_of_time):
+            break
+    if best is not None and best.peak_nbytes > standing.budget_nbytes:
+        raise make_failure(standing.problem, standing.budget_nbytes, best)
+
+
+def _solve_stages(standing: Standing) -> None:
+    def report(order: Order | None, bound_ns: int) -> None:
+        standing.raise_bound("chain-of-stages", bound_ns)
+        if order is not None:
+            standing.offer(order, "stages")
+
+    problem, budget_nbytes = standing.problem, standing.budget_nbytes
+    _take(standing, solve_stages(problem, budget_nbytes, standing.limits, standing.order, report))
+
+
+def _solve_exactly(standing: Standing) -> None:
+    def learn(bound_ns: int) -> None:
+        standing.raise_bound("frontier-advancing", bound_ns)
+
+    problem, budget_nbytes = standing.problem, standing.budget_nbytes
+    _take(standing, solve_exact(problem, budget_nbytes, standing.limits, standing.order, learn))
+
+
+def _exhaust(standing: Standing) -> None:
+    """Offer anything that fits, or prove that nothing does, when nothing was found."""
+    if standing.best is not None:
+        return
+    order = find_any_order(standing.problem, standing.budget_nbytes)
+    if order is None:
+        budget = format_nbytes_exactly(standing.budget_nbytes)
+        raise InfeasibleError(f"no schedule of this op order fits in {budget}")
+    standing.offer(order, "exhaustive")
+
+
+def _take(standing: Standing, finding: Finding) -> None:
+    standing.offer(finding.order, finding.claim.strategy)
+    if finding.claim.termination == "interrupted":
+        standing.interrupt()
+
+
+def _has_stages(problem: Problem) -> bool:
+    return arrange(problem.graph) is not None
+
+
+def _is_small(problem: Problem) -> bool:
+    return len(problem.graph.ops) <= EXACT_MAX_OPS
+
+
+KEEP_ALL = Phase("keep-all", _keep_all, is_stubborn=True)
+GREEDY = Phase("greedy", _run_greedy, is_stubborn=True)
+STAGES = Phase("stages", _solve_stages, _has_stages, is_stubborn=True)
+EXACT = Phase("exact", _solve_exactly, _is_small)
+EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
+
+AUTO = (KEEP_ALL, GREEDY, STAGES, EXACT, EXHAUSTIVE)
+"""The cheap before the dear; bounds of the narrow space before those of the wide."""
