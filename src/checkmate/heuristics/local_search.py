@@ -58,16 +58,19 @@ class Edited:
 
 
 def search_locally(
-    tables: Tables, budget_nbytes: int, start: Sequence[OpId]
+    tables: Tables, budget_nbytes: int, start: Sequence[OpId], patience: int
 ) -> Iterator[Edited]:
-    """Yield, for ever, the best order found so far, beginning from ``start``, after each chunk.
+    """Yield the best order found so far, again and again, beginning from ``start``.
 
-    ``start`` must be frontier-advancing; it may exceed the budget, and so may the best. A graph
-    without ops yields nothing.
+    Ends after ``patience`` rounds in a row that found nothing better. ``start`` must be
+    frontier-advancing; it may exceed the budget, and so may the best. A graph without ops yields
+    nothing.
     """
+    if not tables.n_ops:
+        return
     walk = _Walk(tables, budget_nbytes, start)
     stalled = index = 0
-    while tables.n_ops:
+    while stalled < patience:
         before = walk.best
         for _ in walk.run_round(_HEATS[index % len(_HEATS)], _STEPS * (1 + stalled)):
             yield walk.best
@@ -192,10 +195,10 @@ class _Walk:
             again = stage * n + producer
             events = edited.events[read]
             before = events[bisect_left(events, key) - 1]
+            is_far = stage - before // n > _NEAR and depth < _DEEPEST
             may_run = tables.recomputable[producer] and before < again
-            if may_run and stage - before // n > _NEAR and depth < _DEEPEST:
-                if self._rng.random() < _AGAIN and not edited.has_recompute(again):
-                    self._recompute(again, depth + 1)
+            if is_far and may_run and self._rng.random() < _AGAIN:
+                self._recompute(again, depth + 1)
 
     def _remove(self, key: int) -> None:
         """Remove a recompute, and those that served it alone."""
@@ -209,12 +212,13 @@ class _Walk:
             for read in tables.reads[key % tables.n_ops]:
                 events = edited.events[read]
                 before = events[bisect_left(events, key) - 1]
-                if edited.has_recompute(before) and edited.is_make(read, before):
-                    if not any(
-                        edited.is_live_after(made, before)
-                        for made in tables.makes[before % tables.n_ops]
-                    ):
-                        pending.append(before)
+                if edited.has_recompute(before) and self._is_needless(before):
+                    pending.append(before)
+
+    def _is_needless(self, key: int) -> bool:
+        """Return whether nothing that is made at ``key`` is used after it."""
+        made = self._tables.makes[key % self._tables.n_ops]
+        return not any(self._edited.is_live_after(tensor, key) for tensor in made)
 
 
 class _IdleTensors:

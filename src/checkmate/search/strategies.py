@@ -13,7 +13,7 @@ from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.finding import Finding, Limits
-from checkmate.search.phases import AUTO, GREEDY
+from checkmate.search.phases import ANNEAL_ON, AUTO, GREEDY, KEEP_ALL
 from checkmate.search.pipeline import run_phases
 from checkmate.search.stages import solve_stages
 from checkmate.simulate import simulate
@@ -47,6 +47,10 @@ def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Find
     return run_phases(problem, budget_nbytes, limits, (GREEDY,))
 
 
+def _find_by_annealing(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return run_phases(problem, budget_nbytes, limits, (KEEP_ALL, GREEDY, ANNEAL_ON))
+
+
 def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
     return solve_exact(problem, budget_nbytes, limits)
 
@@ -61,6 +65,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "chen-sqrt": _find_by_sqrt,
     "chen-greedy": _find_chen_greedily,
     "greedy": _find_greedily,
+    "anneal": _find_by_annealing,
     "exact": _find_exactly,
     "stages": _find_in_stages,
 }
