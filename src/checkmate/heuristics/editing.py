@@ -1,16 +1,17 @@
-"""A frontier-advancing order under change: recomputes come and go, memory is kept up to date.
+"""An order under change: computes come and go, memory is kept up to date.
 
-A compute is named by its *key*, ``stage * n_ops + op``: ascending keys are the order itself, and
-an op's first run has the key ``op * n_ops + op``. The *events* of a tensor are the keys at which it
-is made or read; a graph output has one more, after all keys. A tensor is in memory from where it is
-made until the last event before it is made again, so that a recompute more or less changes a few
-ranges of memory.
+A compute is named by its *key*, ``stage * n_ops + op``, with ``op <= stage``: ascending keys are
+the order itself. An op's *turn* is the key ``op * n_ops + op``; an op that nothing reads until a
+later key may leave out its turn. The last op has its turn alone, at the end. The *events* of a
+tensor are the keys at which it is made or read; a graph output has one more, after all keys. A
+tensor is in memory from where it is made until the last event before it is made again, so that a
+compute more or less changes a few ranges of memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,30 +22,28 @@ from checkmate.heuristics.tables import Tables
 class EditedOrder:
     """The keys in ascending order, the memory in use at each, and the events of each tensor."""
 
-    def __init__(self, tables: Tables, order: Sequence[OpId], budget_nbytes: int) -> None:
+    def __init__(self, tables: Tables, keys: Sequence[int], budget_nbytes: int) -> None:
         n = tables.n_ops
         self.tables = tables
         self.end = n * n
         """The event at which graph outputs are in memory."""
-        self.keys = list(_find_keys(n, order))
+        self.keys = list(keys)
         self.events = self._find_events()
-        self.recomputes = [key for key in self.keys if key % n != key // n]
-        """In no order: of use to pick one at random."""
-        self.time_ns = sum(tables.time_ns[op] for op in order)
-        self._spots = {key: spot for spot, key in enumerate(self.recomputes)}
+        self.late = [key for key in self.keys if not self.is_turn(key)]
+        """The computes that are not an op's turn; in no order, to pick one at random."""
+        self.time_ns = sum(tables.time_ns[key % n] for key in keys)
+        self._spots = {key: spot for spot, key in enumerate(self.late)}
         self._budget_nbytes = budget_nbytes
         self._made_nbytes = [sum(tables.nbytes[e] for e in made) for made in tables.makes]
         self._used = self._find_used()
         self._log: list[tuple[bool, int]] = []
 
-    @property
-    def order(self) -> tuple[OpId, ...]:
-        """The ops in the order of their keys."""
-        n = self.tables.n_ops
-        return tuple(OpId(key % n) for key in self.keys)
+    def is_turn(self, key: int) -> bool:
+        """Return whether ``key`` is the turn of its op."""
+        return key % (self.tables.n_ops + 1) == 0
 
-    def has_recompute(self, key: int) -> bool:
-        """Return whether there is a recompute at ``key``."""
+    def is_late(self, key: int) -> bool:
+        """Return whether there is a compute at ``key`` that is not its op's turn."""
         return key in self._spots
 
     def is_make(self, tensor: TensorId, event: int) -> bool:
@@ -56,6 +55,32 @@ class EditedOrder:
         events = self.events[tensor]
         after = bisect_right(events, key)
         return after < len(events) and not self.is_make(tensor, events[after])
+
+    def is_unread(self, tensor: TensorId, key: int) -> bool:
+        """Return whether nothing reads the tensor between its last make before ``key`` and it."""
+        events = self.events[tensor]
+        spot = bisect_left(events, key)
+        return spot > 0 and self.is_make(tensor, events[spot - 1])
+
+    def find_make_before(self, key: int) -> int | None:
+        """Return the last compute of the same op before ``key``; None: there is none."""
+        for tensor in self.tables.makes[key % self.tables.n_ops][:1]:
+            events = self.events[tensor]
+            for event in reversed(events[: bisect_left(events, key)]):
+                if self.is_make(tensor, event):
+                    return event
+        return None
+
+    def is_needless(self, key: int) -> bool:
+        """Return whether the compute at ``key`` serves nothing, and its op has another one."""
+        made = self.tables.makes[key % self.tables.n_ops]
+        if any(self.is_live_after(tensor, key) for tensor in made):
+            return False
+        return any(
+            event != key and self.is_make(tensor, event)
+            for tensor in made[:1]
+            for event in self.events[tensor]
+        )
 
     def find_worst(self) -> tuple[int, int]:
         """Return the key that uses the most memory, and by how much that is above the budget."""
@@ -69,7 +94,7 @@ class EditedOrder:
         return int(np.maximum(excess, 0).sum())
 
     def insert(self, key: int) -> None:
-        """Add a recompute at ``key``, of an op whose first run comes before it."""
+        """Add a compute at ``key``, of an op of which all inputs were made before it."""
         op = key % self.tables.n_ops
         at = self._insert_key(key, op)
         for tensor in self.tables.makes[op]:
@@ -77,12 +102,16 @@ class EditedOrder:
         for tensor in self.tables.reads[op]:
             self._insert_read(tensor, key, at)
         self.time_ns += self.tables.time_ns[op]
-        self._spots[key] = len(self.recomputes)
-        self.recomputes.append(key)
+        if not self.is_turn(key):
+            self._spots[key] = len(self.late)
+            self.late.append(key)
         self._log.append((True, key))
 
     def remove(self, key: int) -> None:
-        """Take away the recompute at ``key``; what it made is retained up to there instead."""
+        """Take away the compute at ``key``; what it made is retained up to there instead.
+
+        It must have been made before, unless nothing reads it before it is made again.
+        """
         op = key % self.tables.n_ops
         at = bisect_left(self.keys, key)
         for tensor in self.tables.reads[op]:
@@ -93,10 +122,11 @@ class EditedOrder:
         self._used[at : end - 1] = self._used[at + 1 : end]
         del self.keys[at]
         self.time_ns -= self.tables.time_ns[op]
-        last, spot = self.recomputes.pop(), self._spots.pop(key)
-        if last != key:
-            self.recomputes[spot] = last
-            self._spots[last] = spot
+        if not self.is_turn(key):
+            last, spot = self.late.pop(), self._spots.pop(key)
+            if last != key:
+                self.late[spot] = last
+                self._spots[last] = spot
         self._log.append((False, key))
 
     def mark(self) -> None:
@@ -197,8 +227,13 @@ class EditedOrder:
         return used
 
 
-def _find_keys(n: int, order: Sequence[OpId]) -> Iterator[int]:
-    stage = 0
+def find_keys(n: int, order: Sequence[OpId]) -> tuple[int, ...] | None:
+    """Return the keys of ``order``, of ``n`` ops; None: it has none."""
+    keys: list[int] = []
+    stage, last = 0, -1
     for op in order:
-        yield stage * n + op
-        stage += op == stage
+        stage = max(op, stage if op > last else stage + 1)
+        last = op
+        keys.append(stage * n + op)
+    is_last = n > 0 and keys.count(keys[-1]) == 1 and keys[-1] == n * n - 1
+    return tuple(keys) if is_last else None

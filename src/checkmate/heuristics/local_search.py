@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkmate.graph import OpId, TensorId
-from checkmate.heuristics.editing import EditedOrder
+from checkmate.heuristics.editing import EditedOrder, find_keys
 from checkmate.heuristics.tables import Tables
 
 _SEED = 0
@@ -54,7 +54,12 @@ class Edited:
     excess_nbytes: int
     """Summed over all computes."""
     time_ns: int
-    order: tuple[OpId, ...]
+    keys: tuple[int, ...]
+    """As `EditedOrder` has them."""
+
+    def find_order(self, tables: Tables) -> tuple[OpId, ...]:
+        """Return the ops in their order."""
+        return tuple(OpId(key % tables.n_ops) for key in self.keys)
 
 
 def search_locally(
@@ -62,13 +67,16 @@ def search_locally(
 ) -> Iterator[Edited]:
     """Yield the best order found so far, again and again, beginning from ``start``.
 
-    Ends after ``patience`` rounds in a row that found nothing better. ``start`` must be
-    frontier-advancing; it may exceed the budget, and so may the best. A graph without ops yields
-    nothing.
+    Ends after ``patience`` rounds in a row that found nothing better. ``start``, which may exceed
+    the budget, is taken when it has keys; else the search begins without recompute. A graph
+    without ops yields nothing.
     """
     if not tables.n_ops:
         return
-    walk = _Walk(tables, budget_nbytes, start)
+    keys = find_keys(tables.n_ops, start)
+    if keys is None:
+        keys = tuple(op * tables.n_ops + op for op in range(tables.n_ops))
+    walk = _Walk(tables, budget_nbytes, keys)
     stalled = index = 0
     while stalled < patience:
         before = walk.best
@@ -81,7 +89,7 @@ def search_locally(
 class _Walk:
     """A walk through orders; it keeps the best of them."""
 
-    def __init__(self, tables: Tables, budget_nbytes: int, start: Sequence[OpId]) -> None:
+    def __init__(self, tables: Tables, budget_nbytes: int, keys: Sequence[int]) -> None:
         self._tables = tables
         self._budget_nbytes = budget_nbytes
         self._rng = random.Random(_SEED)  # noqa: S311 - no secret depends on it
@@ -90,12 +98,12 @@ class _Walk:
         mean_nbytes = max(sum(tables.nbytes) / max(len(tables.nbytes), 1), 1.0)
         self._weight_unit = max(self._mean_ns, 1.0) / mean_nbytes
         self._weight = _FIRST_WEIGHT
-        self._load(start)
+        self._load(keys)
         self.best = self._describe()
 
     def run_round(self, heat: float, n_steps: int) -> Iterator[None]:
         """Walk from the best; yields after each chunk."""
-        self._load(self.best.order)
+        self._load(self.best.keys)
         for step in range(0, n_steps, _CHUNK):
             self._heat_ns = heat * self._mean_ns * (1 - step / n_steps) ** 2
             n_fitting = 0
@@ -105,14 +113,14 @@ class _Walk:
             self._adapt(n_fitting / _CHUNK)
             yield
 
-    def _load(self, order: Sequence[OpId]) -> None:
-        self._edited = EditedOrder(self._tables, order, self._budget_nbytes)
+    def _load(self, keys: Sequence[int]) -> None:
+        self._edited = EditedOrder(self._tables, keys, self._budget_nbytes)
         self._excess_nbytes = self._edited.count_excess_nbytes()
         self._heat_ns = 0.0
 
     def _describe(self) -> Edited:
         edited = self._edited
-        return Edited(self._excess_nbytes, edited.time_ns, edited.order)
+        return Edited(self._excess_nbytes, edited.time_ns, tuple(edited.keys))
 
     def _adapt(self, fitting_share: float) -> None:
         """Let excess weigh more where too few orders fit, and less where nearly all do."""
@@ -145,10 +153,10 @@ class _Walk:
     def _disturb(self) -> None:
         """Remove one recompute, or two, or drop a tensor anywhere."""
         edited, kind = self._edited, self._rng.random()
-        if kind < 0.85 and edited.recomputes:
-            self._remove(self._rng.choice(edited.recomputes))
-            if kind > 0.6 and edited.recomputes:
-                self._remove(self._rng.choice(edited.recomputes))
+        if kind < 0.85 and edited.late:
+            self._remove(self._rng.choice(edited.late))
+            if kind > 0.6 and edited.late:
+                self._remove(self._rng.choice(edited.late))
         else:
             self._drop_at(self._rng.choice(edited.keys))
 
@@ -166,14 +174,16 @@ class _Walk:
         picked = self._idle.pick(self._edited, self._rng, key)
         again = min(picked, key=self._score, default=None)
         if again is not None:
-            self._recompute(again[1], 0)
+            self._compute(again[1])
 
     def _score(self, picked: tuple[TensorId, int]) -> float:
         """Return what it costs to drop a tensor, for its size; roughly, and with noise."""
         tensor, key = picked
         tables, edited = self._tables, self._edited
         op, stage = key % tables.n_ops, key // tables.n_ops
-        cost_ns = tables.time_ns[op] + 1.0
+        cost_ns = 1.0
+        if not edited.is_unread(tensor, key):
+            cost_ns += tables.time_ns[op]
         for read in tables.reads[op]:
             events = edited.events[read]
             spot = bisect_left(events, key)
@@ -183,42 +193,64 @@ class _Walk:
                 cost_ns += 0.5 * share * tables.time_ns[tables.producers[read]]
         return cost_ns / tables.nbytes[tensor] * math.exp(self._rng.gauss(0.0, 1.0))
 
-    def _recompute(self, key: int, depth: int) -> None:
-        """Insert a recompute, and perhaps some of what it reads and is not in memory."""
+    def _compute(self, key: int, depth: int = 0) -> None:
+        """Insert a compute, and before it in its stage what it reads and nothing made yet.
+
+        Perhaps also some of what it reads and is not in memory any more. If the compute of the op
+        before serves nothing now, it is cut: the op runs later instead of twice.
+        """
         tables, edited, n = self._tables, self._edited, self._tables.n_ops
-        edited.insert(key)
-        stage = key // n
+        for new in (*self._find_unmade(key), key):
+            edited.insert(new)
         for read in tables.reads[key % n]:
-            if edited.is_live_after(read, key):
-                continue
-            producer = tables.producers[read]
-            again = stage * n + producer
-            events = edited.events[read]
-            before = events[bisect_left(events, key) - 1]
-            is_far = stage - before // n > _NEAR and depth < _DEEPEST
-            may_run = tables.recomputable[producer] and before < again
-            if is_far and may_run and self._rng.random() < _AGAIN:
-                self._recompute(again, depth + 1)
+            if depth < _DEEPEST and not edited.is_live_after(read, key):
+                again = key // n * n + tables.producers[read]
+                if self._may_repeat(read, again) and self._rng.random() < _AGAIN:
+                    self._compute(again, depth + 1)
+        before = edited.find_make_before(key)
+        if before is not None and edited.is_needless(before):
+            self._cut(before)
+
+    def _find_unmade(self, key: int) -> list[int]:
+        """Return the keys, in the stage of ``key``, of ancestors that have not run before it."""
+        tables, events, n = self._tables, self._edited.events, self._tables.n_ops
+        found: set[OpId] = set()
+        pending = [OpId(key % n)]
+        while pending:
+            for read in tables.reads[pending.pop()]:
+                producer = tables.producers[read]
+                if events[read][0] > key and producer not in found:
+                    found.add(producer)
+                    pending.append(producer)
+        return [key // n * n + op for op in sorted(found)]
+
+    def _may_repeat(self, tensor: TensorId, again: int) -> bool:
+        """Return whether the tensor may be made at ``again``, and was gone for long by then."""
+        n, events = self._tables.n_ops, self._edited.events[tensor]
+        spot = bisect_left(events, again)
+        if events[spot] == again or not self._tables.recomputable[again % n]:
+            return False
+        return again // n - events[spot - 1] // n > _NEAR
 
     def _remove(self, key: int) -> None:
-        """Remove a recompute, and those that served it alone."""
-        edited, tables = self._edited, self._tables
-        pending = [key]
-        while pending:
-            key = pending.pop()
-            if not edited.has_recompute(key):
-                continue
-            edited.remove(key)
-            for read in tables.reads[key % tables.n_ops]:
-                events = edited.events[read]
-                before = events[bisect_left(events, key) - 1]
-                if edited.has_recompute(before) and self._is_needless(before):
-                    pending.append(before)
+        """Remove a late compute; if it was its op's first, the op takes its turn again."""
+        if self._edited.find_make_before(key) is None:
+            op = key % self._tables.n_ops
+            self._compute(op * self._tables.n_ops + op, _DEEPEST)
+        self._cut(key)
 
-    def _is_needless(self, key: int) -> bool:
-        """Return whether nothing that is made at ``key`` is used after it."""
-        made = self._tables.makes[key % self._tables.n_ops]
-        return not any(self._edited.is_live_after(tensor, key) for tensor in made)
+    def _cut(self, key: int) -> None:
+        """Take a compute away, and those that served it alone."""
+        edited, tables = self._edited, self._tables
+        edited.remove(key)
+        pending = [(read, key) for read in tables.reads[key % tables.n_ops]]
+        while pending:
+            tensor, key = pending.pop()
+            events = edited.events[tensor]
+            before = events[bisect_left(events, key) - 1]
+            if edited.is_make(tensor, before) and edited.is_needless(before):
+                edited.remove(before)
+                pending += [(read, before) for read in tables.reads[before % tables.n_ops]]
 
 
 class _IdleTensors:

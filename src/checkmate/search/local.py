@@ -8,8 +8,7 @@ from checkmate.errors import NotFoundError
 from checkmate.heuristics.keep_all import order_all
 from checkmate.heuristics.local_search import Edited, search_locally
 from checkmate.heuristics.tables import make_tables
-from checkmate.milp.encode import is_frontier_advancing
-from checkmate.search.standing import Order, Standing
+from checkmate.search.standing import Standing
 from checkmate.units import format_nbytes_exactly
 
 STRATEGY = "anneal"
@@ -23,11 +22,12 @@ def anneal(standing: Standing, patience: int) -> None:
     """
     began_s, time_s = time.monotonic(), standing.limits.time_s
     tables = make_tables(standing.problem)
+    start = standing.order or order_all(standing.problem)
     best: Edited | None = None
-    for found in search_locally(tables, standing.budget_nbytes, _choose_start(standing), patience):
+    for found in search_locally(tables, standing.budget_nbytes, start, patience):
         if best is None or found < best:
             best = found
-            standing.offer(found.order, STRATEGY)
+            standing.offer(found.find_order(tables), STRATEGY)
         if standing.is_ended or (time_s is not None and time.monotonic() - began_s >= time_s):
             break
     if best is not None and best.excess_nbytes:
@@ -35,10 +35,3 @@ def anneal(standing: Standing, patience: int) -> None:
             f"no order found that fits in {format_nbytes_exactly(standing.budget_nbytes)}",
             hint="raise --budget",
         )
-
-
-def _choose_start(standing: Standing) -> Order:
-    order = standing.order
-    if order is None or not is_frontier_advancing(standing.problem.graph, order):
-        return order_all(standing.problem)
-    return order
