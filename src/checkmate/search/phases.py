@@ -10,6 +10,7 @@ from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Finding
+from checkmate.search.frontier_bound import bound_frontier
 from checkmate.search.local import anneal
 from checkmate.search.pipeline import Phase
 from checkmate.search.stages import solve_stages
@@ -82,6 +83,14 @@ def _anneal_on(standing: Standing) -> None:
     anneal(standing, 4 * ANNEALING_PATIENCE)
 
 
+def _bound_frontier(standing: Standing) -> None:
+    def learn(bound_ns: int) -> bool:
+        standing.raise_bound("frontier-advancing", bound_ns)
+        return not standing.is_ended
+
+    bound_frontier(standing.problem, standing.budget_nbytes, standing.limits, learn)
+
+
 def _take(standing: Standing, finding: Finding) -> None:
     standing.offer(finding.order, finding.claim.strategy)
     if finding.claim.termination == "interrupted":
@@ -102,7 +111,8 @@ STAGES = Phase("stages", _solve_stages, _has_stages, is_stubborn=True)
 EXACT = Phase("exact", _solve_exactly, _is_small)
 ANNEAL = Phase("anneal", _anneal, is_stubborn=True)
 ANNEAL_ON = Phase("anneal", _anneal_on, is_stubborn=True)
+BOUND = Phase("bound", _bound_frontier)
 EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
 
-AUTO = (KEEP_ALL, GREEDY, STAGES, ANNEAL, EXACT, EXHAUSTIVE)
+AUTO = (KEEP_ALL, GREEDY, STAGES, ANNEAL, BOUND, EXACT, EXHAUSTIVE)
 """The cheap before the dear; bounds of the narrow space before those of the wide."""

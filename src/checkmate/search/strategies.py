@@ -13,7 +13,7 @@ from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.finding import Finding, Limits
-from checkmate.search.phases import ANNEAL_ON, AUTO, GREEDY, KEEP_ALL
+from checkmate.search.phases import ANNEAL_ON, AUTO, BOUND, GREEDY, KEEP_ALL
 from checkmate.search.pipeline import run_phases
 from checkmate.search.stages import solve_stages
 from checkmate.simulate import simulate
@@ -48,7 +48,7 @@ def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Find
 
 
 def _find_by_annealing(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
-    return run_phases(problem, budget_nbytes, limits, (KEEP_ALL, GREEDY, ANNEAL_ON))
+    return run_phases(problem, budget_nbytes, limits, (KEEP_ALL, GREEDY, ANNEAL_ON, BOUND))
 
 
 def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
