@@ -43,7 +43,7 @@ def _find_cost(frame: Frame, n_cols: int) -> FloatArray:
     time_ns, cost = frame.problem.costs.time_ns, np.zeros(n_cols)
     for (_, k), column in frame.columns.run.items():
         cost[column] = time_ns[k]
-    for k, returns in frame.columns.returns.items():
+    for op, returns in frame.columns.returns.items():
         for one in returns:
-            cost[one.column] = time_ns[k]
+            cost[one.column] = time_ns[op]
     return cost

@@ -99,13 +99,13 @@ def add_again_rows(frame: Frame, rows: Rows) -> None:
     """Require a recompute of an op to say that the op is recomputed, and the reverse."""
     columns = frame.columns
     ways: dict[int, list[int]] = {
-        k: [one.column for one in columns.returns[k]] for k in columns.again
+        op: [one.column for one in returns] for op, returns in columns.returns.items()
     }
     for (_, k), run in columns.run.items():
         ways[k].append(run)
-    for k, again in columns.again.items():
-        rows.add_at_most(again, ways[k])
-        for column in ways[k]:
+    for op, again in columns.again.items():
+        rows.add_at_most(again, ways[op])
+        for column in ways[op]:
             rows.add_at_most(column, [again])
 
 
