@@ -9,14 +9,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from builders import OpSpec, op, problem, random_training, training_chain, view
+from builders import OpSpec, op, problem, random_training, view
 from chain_problems import random_chain
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.milp.assemble import make_clock
 from checkmate.milp.wide_assemble import assemble
-from checkmate.milp.wide_near import find_near, find_touches
 from checkmate.milp.wide_rows import make_frame
 from checkmate.problem import Problem
 from checkmate.search.bound import smallest_conceivable_nbytes

@@ -22,7 +22,9 @@ from checkmate.heuristics.tables import Tables
 class EditedOrder:
     """The keys in ascending order, the memory in use at each, and the events of each tensor."""
 
-    def __init__(self, tables: Tables, keys: Sequence[int], budget_nbytes: int) -> None:
+    def __init__(
+        self, tables: Tables, keys: Sequence[int], budget_nbytes: int, *, keeps_turns: bool = False
+    ) -> None:
         n = tables.n_ops
         self.tables = tables
         self.end = n * n
@@ -34,6 +36,7 @@ class EditedOrder:
         self.time_ns = sum(tables.time_ns[key % n] for key in keys)
         self._spots = {key: spot for spot, key in enumerate(self.late)}
         self._budget_nbytes = budget_nbytes
+        self._keeps_turns = keeps_turns
         self._made_nbytes = [sum(tables.nbytes[e] for e in made) for made in tables.makes]
         self._used = self._find_used()
         self._log: list[tuple[bool, int]] = []
@@ -72,7 +75,12 @@ class EditedOrder:
         return None
 
     def is_needless(self, key: int) -> bool:
-        """Return whether the compute at ``key`` serves nothing, and its op has another one."""
+        """Return whether the compute at ``key`` serves nothing, and its op has another one.
+
+        A turn is never needless when turns are kept.
+        """
+        if self._keeps_turns and self.is_turn(key):
+            return False
         made = self.tables.makes[key % self.tables.n_ops]
         if any(self.is_live_after(tensor, key) for tensor in made):
             return False

@@ -25,8 +25,9 @@ from checkmate.heuristics.editing import EditedOrder, find_keys
 from checkmate.heuristics.tables import Tables
 
 _SEED = 0
-_STEPS = 2000
+_STEPS_PER_OP, _FEWEST_STEPS, _MOST_STEPS = 20, 300, 2000
 """Steps of a round that follows a success; each round without one adds as many."""
+_MOST_ADDED = 3
 _CHUNK = 50
 """After so many steps the heat falls, and what excess memory weighs is adapted."""
 _HEATS = (0.03, 0.1, 0.3)
@@ -63,24 +64,33 @@ class Edited:
 
 
 def search_locally(
-    tables: Tables, budget_nbytes: int, start: Sequence[OpId], patience: int
+    tables: Tables,
+    budget_nbytes: int,
+    start: Sequence[OpId],
+    patience: int,
+    *,
+    keeps_turns: bool = False,
 ) -> Iterator[Edited]:
     """Yield the best order found so far, again and again, beginning from ``start``.
 
     Ends after ``patience`` rounds in a row that found nothing better. ``start``, which may exceed
-    the budget, is taken when it has keys; else the search begins without recompute. A graph
-    without ops yields nothing.
+    the budget, is taken when it has keys; else the search begins without recompute. With
+    ``keeps_turns`` all that follows stays frontier-advancing if ``start`` is. A graph without ops
+    yields nothing.
     """
     if not tables.n_ops:
         return
     keys = find_keys(tables.n_ops, start)
     if keys is None:
         keys = tuple(op * tables.n_ops + op for op in range(tables.n_ops))
-    walk = _Walk(tables, budget_nbytes, keys)
+    walk = _Walk(tables, budget_nbytes, keys, keeps_turns=keeps_turns)
+    n_steps = min(max(_STEPS_PER_OP * tables.n_ops, _FEWEST_STEPS), _MOST_STEPS)
     stalled = index = 0
-    while stalled < patience:
+    yield walk.best
+    while stalled < patience and not walk.is_best_of_all:
         before = walk.best
-        for _ in walk.run_round(_HEATS[index % len(_HEATS)], _STEPS * (1 + stalled)):
+        n_added = n_steps * min(stalled, _MOST_ADDED)
+        for _ in walk.run_round(_HEATS[index % len(_HEATS)], n_steps + n_added):
             yield walk.best
         stalled = 0 if walk.best < before else stalled + 1
         index += 1
@@ -89,9 +99,12 @@ def search_locally(
 class _Walk:
     """A walk through orders; it keeps the best of them."""
 
-    def __init__(self, tables: Tables, budget_nbytes: int, keys: Sequence[int]) -> None:
+    def __init__(
+        self, tables: Tables, budget_nbytes: int, keys: Sequence[int], *, keeps_turns: bool
+    ) -> None:
         self._tables = tables
         self._budget_nbytes = budget_nbytes
+        self._keeps_turns = keeps_turns
         self._rng = random.Random(_SEED)  # noqa: S311 - no secret depends on it
         self._idle = _IdleTensors(tables)
         self._mean_ns = sum(tables.time_ns) / max(tables.n_ops, 1)
@@ -101,10 +114,19 @@ class _Walk:
         self._load(keys)
         self.best = self._describe()
 
+    @property
+    def is_best_of_all(self) -> bool:
+        """Whether the best order fits and runs every op once."""
+        return not self.best.excess_nbytes and self.best.time_ns == sum(self._tables.time_ns)
+
     def run_round(self, heat: float, n_steps: int) -> Iterator[None]:
         """Walk from the best; yields after each chunk."""
         self._load(self.best.keys)
+        if self._excess_nbytes:
+            self._weight = _FIRST_WEIGHT
         for step in range(0, n_steps, _CHUNK):
+            if self.is_best_of_all:
+                return
             self._heat_ns = heat * self._mean_ns * (1 - step / n_steps) ** 2
             n_fitting = 0
             for _ in range(_CHUNK):
@@ -114,7 +136,9 @@ class _Walk:
             yield
 
     def _load(self, keys: Sequence[int]) -> None:
-        self._edited = EditedOrder(self._tables, keys, self._budget_nbytes)
+        self._edited = EditedOrder(
+            self._tables, keys, self._budget_nbytes, keeps_turns=self._keeps_turns
+        )
         self._excess_nbytes = self._edited.count_excess_nbytes()
         self._heat_ns = 0.0
 
