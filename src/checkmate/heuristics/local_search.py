@@ -122,8 +122,6 @@ class _Walk:
     def run_round(self, heat: float, n_steps: int) -> Iterator[None]:
         """Walk from the best; yields after each chunk."""
         self._load(self.best.keys)
-        if self._excess_nbytes:
-            self._weight = _FIRST_WEIGHT
         for step in range(0, n_steps, _CHUNK):
             if self.is_best_of_all:
                 return
@@ -147,7 +145,14 @@ class _Walk:
         return Edited(self._excess_nbytes, edited.time_ns, tuple(edited.keys))
 
     def _adapt(self, fitting_share: float) -> None:
-        """Let excess weigh more where too few orders fit, and less where nearly all do."""
+        """Let excess weigh more where too few orders fit, and less where nearly all do.
+
+        As long as none fits, it weighs ever more, again and again from little on.
+        """
+        if self.best.excess_nbytes:
+            grown = self._weight * 1.3
+            self._weight = grown if grown < _MOST_WEIGHT else _FIRST_WEIGHT
+            return
         factor = 1.1 if fitting_share < 0.3 else 0.9 if fitting_share > 0.7 else 1.0
         self._weight = min(max(self._weight * factor, _LEAST_WEIGHT), _MOST_WEIGHT)
 
