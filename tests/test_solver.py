@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkmate.errors import SolverError
+from checkmate.errors import AbortError, SolverError
 from checkmate.milp.model import FloatArray, Program
 from checkmate.solver import process
 from checkmate.solver.files import (
@@ -230,6 +230,24 @@ def test_an_interrupt_returns_the_best_solution_so_far() -> None:
     assert result.objective <= start.objective + 1e-6
     assert result.bound <= result.objective
     assert find_children() == []
+
+
+@needs_proc
+def test_a_second_interrupt_keeps_nothing() -> None:
+    timer = signal_children_after(1.0, signal.SIGSTOP)
+    cancels = [interrupt_after(seconds) for seconds in (1.5, 2.5)]
+    with pytest.raises(AbortError, match="interrupted twice"):
+        solve_in_worker(HARD, Settings(time_s=30.0))
+    for cancel in (timer.cancel, *cancels):
+        cancel()
+    assert find_children() == []
+
+
+def test_an_interrupt_is_known_even_when_the_solve_was_done(tmp_path: Path) -> None:
+    write_result(tmp_path, MilpResult("solved", np.array([1.0]), 2.0, 2.0, 1, ""))
+    assert process._collect(tmp_path, 0, "alone").status == "solved"
+    assert process._collect(tmp_path, 0, "limit").status == "solved"
+    assert process._collect(tmp_path, 0, "interrupted").status == "interrupted"
 
 
 def test_an_answer_is_read_back_equal(tmp_path: Path) -> None:

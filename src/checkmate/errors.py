@@ -92,3 +92,9 @@ class InterruptError(CheckmateError):
     """Interrupted by the user with nothing in hand."""
 
     exit_code = 130
+
+
+class AbortError(CheckmateError):
+    """Interrupted by the user a second time: what is in hand is not wanted either."""
+
+    exit_code = 130

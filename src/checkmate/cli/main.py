@@ -30,11 +30,7 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = importlib.import_module(f"checkmate.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
+        return _load(cmd_name) if cmd_name in _COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -55,7 +51,19 @@ def program() -> None:
 def main() -> NoReturn:
     """Run the program and end it with the exit code that the result has."""
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_run(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in _COMMANDS:
+        _load(arguments[0])
+    # From here on a Ctrl-C is an exception: a search that meets it returns what it has.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(_run(arguments))
+
+
+def _load(name: str) -> click.Command:
+    command = importlib.import_module(f"checkmate.cli.{name}").command
+    assert isinstance(command, click.Command)
+    return command
 
 
 def _terminate(number: int, _: object) -> NoReturn:

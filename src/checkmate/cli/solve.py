@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.fencing import choose_fences, fences_option
+from checkmate.cli.live import watch_search
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -94,8 +95,9 @@ def command(
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
-    limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan = solve(source.problem, budget_nbytes, strategy, limits)
+    with watch_search() as listener:
+        limits = Limits(gap, None if node_limit else time_limit, node_limit, listener)
+        plan = solve(source.problem, budget_nbytes, strategy, limits)
     record = make_record(source, plan, baseline, choose_fences(source, fences))
     written = files.write(source.model, plan.schedule, record)
     print_plan(source.problem, plan, baseline, written)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from checkmate.arena import count_budget_nbytes, is_within
-from checkmate.errors import InfeasibleError, NotFoundError
-from checkmate.plan import Claim
+from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
+from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
@@ -50,6 +50,8 @@ def tighten(
             draft = find(live_nbytes, attempts.share_time())
         except (InfeasibleError, NotFoundError):
             attempts.add_failure(live_nbytes)
+        except InterruptError:
+            attempts.interrupt()
         else:
             attempts.add(live_nbytes, draft)
     return attempts.take_best()
@@ -85,6 +87,8 @@ class _Attempts:
     def add(self, live_nbytes: int, draft: Draft) -> None:
         """Note what a search returned."""
         self._n_attempts += 1
+        if draft.claim.termination == "interrupted":
+            self.interrupt()
         if is_within(self._problem, draft.schedule, self._budget_nbytes):
             self._low = live_nbytes
             if self._best is None or draft.time_ns < self._best.time_ns:
@@ -99,6 +103,11 @@ class _Attempts:
         """Note that a search found nothing."""
         self._n_attempts += 1
         self._low = live_nbytes
+
+    def interrupt(self) -> None:
+        """Note that the user wants no more searches."""
+        self._claim = replace(self._claim, termination="interrupted")
+        self._n_attempts = N_ATTEMPTS
 
     def choose_next(self) -> int | None:
         """Return the next budget of bytes to try; None: no more."""
@@ -118,9 +127,14 @@ class _Attempts:
         """Return the fastest draft that fits, with what the first search proved."""
         if self._best is None:
             known = self._smallest_nbytes or self._budget_nbytes
-            raise NotFoundError(
+            what = (
                 "no schedule was found whose arena fits in"
-                f" {format_nbytes_exactly(self._budget_nbytes)}",
+                f" {format_nbytes_exactly(self._budget_nbytes)}"
+            )
+            if self._claim.termination == "interrupted":
+                raise InterruptError(f"interrupted: {what}")
+            raise NotFoundError(
+                what,
                 hint="the smallest budget known to work, with what onnxruntime's arena adds to the"
                 f" live bytes, is {format_nbytes_exactly(known)}",
             )
@@ -129,8 +143,10 @@ class _Attempts:
         if self._best.time_ns == bound_ns:
             claim = replace(claim, termination="optimal")
         elif claim != self._best.claim:
+            is_interrupted = self._claim.termination == "interrupted"
+            ending: Termination = "interrupted" if is_interrupted else "limit"
             is_close = self._is_close(self._best)
-            claim = replace(claim, termination="gap" if is_close else "limit")
+            claim = replace(claim, termination="gap" if is_close else ending)
         return replace(self._best, claim=claim)
 
     @property

@@ -79,6 +79,12 @@ def find_smallest_budget(problem: Problem, effort: int) -> tuple[int, tuple[OpId
     Whether an order is found is no monotone function of the budget, so the result is the best
     of the budgets that the search went through, each with ``effort`` policies.
     """
+    *_, best = improve_smallest(problem, effort)
+    return best.peak_nbytes, best.order
+
+
+def improve_smallest(problem: Problem, effort: int) -> Iterator[Found]:
+    """Yield the order of the smallest peak so far, again and again until no budget is left."""
     tables = make_tables(problem)
     best = measure(tables, Policy(), order_all(problem))
     low_nbytes = find_node_bound(tables)
@@ -86,12 +92,12 @@ def find_smallest_budget(problem: Problem, effort: int) -> tuple[int, tuple[OpId
         budget_nbytes = (low_nbytes + best.peak_nbytes) // 2
         for found in _search(tables, budget_nbytes, effort, best):
             best = found
+            yield best
             if best.peak_nbytes <= budget_nbytes:
                 break
         else:
             low_nbytes = budget_nbytes + 1
-    *_, best = _search(tables, best.peak_nbytes, effort, best)
-    return best.peak_nbytes, best.order
+    yield from _search(tables, best.peak_nbytes, effort, best)
 
 
 def _name(problem: Problem, op: OpId | None) -> str:

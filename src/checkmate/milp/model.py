@@ -90,6 +90,11 @@ class Rows:
         self.add(terms, upper)
 
     @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._upper)
+
+    @property
     def starts(self) -> IntArray:
         """Where each row begins."""
         return np.array(self._starts, dtype=np.int32)

@@ -54,15 +54,15 @@ def run_phases(
         if standing.is_out_of_time and not (phase.is_stubborn and standing.best is None):
             continue
         weights = sum(later.weight for later in suited[position:])
-        standing.begin(phase.name, phase.weight / weights)
-        _run(phase, standing)
+        _run(phase, standing, phase.weight / weights)
         if standing.is_ended:
             break
     return standing.conclude()
 
 
-def _run(phase: Phase, standing: Standing) -> None:
+def _run(phase: Phase, standing: Standing, share: float) -> None:
     try:
+        standing.begin(phase.name, share)
         phase.run(standing)
     except (KeyboardInterrupt, InterruptError):
         standing.interrupt()

@@ -14,6 +14,7 @@ from checkmate.errors import (
     SolverError,
 )
 from checkmate.graph import Graph, OpId
+from checkmate.liveness import remove_unread
 from checkmate.milp.chain import is_chain_of_stages
 from checkmate.milp.encode import is_frontier_advancing
 from checkmate.plan import Claim, SolverInfo, Space
@@ -63,6 +64,7 @@ class Standing:
         self.budget_nbytes = budget_nbytes
         self.best: Candidate | None = None
         """The fastest order so far that fits; None: there is none."""
+        self._whole: Candidate | None = None
 
     def begin(self, phase: str, share: float) -> None:
         """Enter ``phase``, which may use ``share`` of the time that is left."""
@@ -71,12 +73,20 @@ class Standing:
         self._tell()
 
     def offer(self, order: Sequence[OpId], strategy: str) -> None:
-        """Keep ``order``, found by ``strategy``, if it fits and is the fastest."""
-        simulation = run_order(self.problem, order)
-        if simulation.peak.nbytes > self.budget_nbytes:
+        """Keep ``order``, found by ``strategy``, if it fits and is the fastest.
+
+        What it computes and does not read is left out, which may lead out of the space in which
+        it was found: phases go on from the whole order.
+        """
+        whole = self._run(order, strategy)
+        if whole is None:
             return
-        if self.best is None or simulation.time_ns < self.best.time_ns:
-            self.best = Candidate(tuple(order), simulation.time_ns, strategy)
+        if self._whole is None or whole.time_ns < self._whole.time_ns:
+            self._whole = whole
+        read = self._run(remove_unread(self.problem.graph, order), strategy)
+        best = min((one for one in (self.best, read, whole) if one), key=lambda one: one.time_ns)
+        if best is not self.best:
+            self.best = best
             self._drop_false_bounds()
             self._tell()
 
@@ -99,8 +109,8 @@ class Standing:
 
     @property
     def order(self) -> Order | None:
-        """The fastest order so far that fits."""
-        return None if self.best is None else self.best.order
+        """The fastest order so far that fits, as it was offered."""
+        return None if self._whole is None else self._whole.order
 
     @property
     def limits(self) -> Limits:
@@ -155,6 +165,13 @@ class Standing:
             if found:
                 return found[-1]
         return NotFoundError("no schedule was found in the time given", hint="raise --time-limit")
+
+    def _run(self, order: Sequence[OpId], strategy: str) -> Candidate | None:
+        """Return what ``order`` is; None: it does not fit."""
+        simulation = run_order(self.problem, order)
+        if simulation.peak.nbytes > self.budget_nbytes:
+            return None
+        return Candidate(tuple(order), simulation.time_ns, strategy)
 
     def _drop_false_bounds(self) -> None:
         if self.best is None:

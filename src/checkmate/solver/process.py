@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import checkmate
-from checkmate.errors import SolverError
+from checkmate.errors import AbortError, SolverError
 from checkmate.milp.model import FloatArray, Program
 from checkmate.plan import SolverInfo
 from checkmate.solver.files import read_incumbent, read_result, write_job
@@ -33,7 +33,8 @@ def solve_in_worker(
 
     A Ctrl-C meanwhile ends the solve, not the program: the result is "interrupted", with the best
     solution so far. A worker that does not stop in time is killed, and its best solution so far
-    is kept. Raises `SolverError` when HiGHS fails or its process ends without an answer.
+    is kept. Raises `AbortError` at a second Ctrl-C, `SolverError` when HiGHS fails or its process
+    ends without an answer.
     """
     with tempfile.TemporaryDirectory(prefix="checkmate-") as name:
         folder = Path(name)
@@ -76,6 +77,8 @@ def _await_end(process: subprocess.Popen[bytes], time_s: float | None) -> Ending
     except subprocess.TimeoutExpired:
         pass
     except KeyboardInterrupt:
+        if ending == "interrupted":
+            raise AbortError("interrupted twice: nothing is kept") from None
         ending = "interrupted"
     finally:
         process.kill()
@@ -86,8 +89,12 @@ def _await_end(process: subprocess.Popen[bytes], time_s: float | None) -> Ending
 def _collect(folder: Path, returncode: int, ending: Ending) -> MilpResult:
     result = read_result(folder)
     if result is not None:
-        stopped = result.status in ("limit", "interrupted") and ending != "alone"
-        return replace(result, status=ending) if stopped else result  # type: ignore[arg-type]
+        # A solve that was finished when the user interrupted is interrupted all the same: what
+        # comes after it must know.
+        if ending == "interrupted":
+            return replace(result, status="interrupted")
+        was_late = ending == "limit" and result.status == "interrupted"
+        return replace(result, status="limit") if was_late else result
     if ending == "alone":
         raise SolverError(f"the HiGHS process ended with code {returncode}{_last_line(folder)}")
     incumbent = read_incumbent(folder)
