@@ -30,7 +30,7 @@ def in_order(small: Problem) -> tuple[OpId, ...]:
 
 def best_of(small: Problem, budget_nbytes: int, *, keeps_turns: bool) -> tuple[OpId, ...]:
     tables = make_tables(small)
-    *_, best = search_locally(tables, budget_nbytes, in_order(small), 2, keeps_turns=keeps_turns)
+    *_, best = search_locally(tables, budget_nbytes, in_order(small), 5, keeps_turns=keeps_turns)
     return best.find_order(tables)
 
 
