@@ -10,6 +10,8 @@ from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Finding
+from checkmate.search.frontier_bound import bound_frontier
+from checkmate.search.local import anneal
 from checkmate.search.pipeline import Phase
 from checkmate.search.stages import solve_stages
 from checkmate.search.standing import Order, Standing
@@ -19,6 +21,10 @@ GREEDY_EFFORT = 8
 """Parameter sets that the greedy tries."""
 EXACT_MAX_OPS = 200
 """Up to this many ops the paper's program is tried: its size grows with their square."""
+
+ANNEALING_PATIENCE = 5
+"""Rounds of annealing in a row without success after which it ends; each is longer than the one
+before."""
 
 
 def _keep_all(standing: Standing) -> None:
@@ -69,6 +75,22 @@ def _exhaust(standing: Standing) -> None:
     standing.offer(order, "exhaustive")
 
 
+def _anneal(standing: Standing) -> None:
+    anneal(standing, ANNEALING_PATIENCE)
+
+
+def _anneal_on(standing: Standing) -> None:
+    anneal(standing, 4 * ANNEALING_PATIENCE)
+
+
+def _bound_frontier(standing: Standing) -> None:
+    def learn(bound_ns: int) -> bool:
+        standing.raise_bound("frontier-advancing", bound_ns)
+        return not standing.is_ended
+
+    bound_frontier(standing.problem, standing.budget_nbytes, standing.limits, learn)
+
+
 def _take(standing: Standing, finding: Finding) -> None:
     standing.offer(finding.order, finding.claim.strategy)
     if finding.claim.termination == "interrupted":
@@ -87,7 +109,10 @@ KEEP_ALL = Phase("keep-all", _keep_all, is_stubborn=True)
 GREEDY = Phase("greedy", _run_greedy, is_stubborn=True)
 STAGES = Phase("stages", _solve_stages, _has_stages, is_stubborn=True)
 EXACT = Phase("exact", _solve_exactly, _is_small)
+ANNEAL = Phase("anneal", _anneal, is_stubborn=True)
+ANNEAL_ON = Phase("anneal", _anneal_on, is_stubborn=True)
+BOUND = Phase("bound", _bound_frontier)
 EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
 
-AUTO = (KEEP_ALL, GREEDY, STAGES, EXACT, EXHAUSTIVE)
+AUTO = (KEEP_ALL, GREEDY, STAGES, ANNEAL, BOUND, EXACT, EXHAUSTIVE)
 """The cheap before the dear; bounds of the narrow space before those of the wide."""

@@ -10,7 +10,7 @@ from checkmate.problem import Problem
 from checkmate.search.claims import judge
 from checkmate.search.exact import solve_exact
 from checkmate.search.finding import Finding, Limits
-from checkmate.search.phases import AUTO, GREEDY
+from checkmate.search.phases import ANNEAL_ON, AUTO, BOUND, GREEDY, KEEP_ALL
 from checkmate.search.pipeline import Phase, run_phases
 from checkmate.search.published import (
     find_by_ap_greedy,
@@ -70,6 +70,10 @@ def _find_greedily(problem: Problem, budget_nbytes: int, limits: Limits) -> Find
     return run_phases(problem, budget_nbytes, limits, (GREEDY,))
 
 
+def _find_by_annealing(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
+    return run_phases(problem, budget_nbytes, limits, (KEEP_ALL, GREEDY, ANNEAL_ON, BOUND))
+
+
 def _find_exactly(problem: Problem, budget_nbytes: int, limits: Limits) -> Finding:
     return solve_exact(problem, budget_nbytes, limits)
 
@@ -91,6 +95,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "revolve": find_by_revolve,
     "rounding": solve_by_rounding,
     "greedy": _find_greedily,
+    "anneal": _find_by_annealing,
     "exact": _find_exactly,
     "stages": _find_in_stages,
 }

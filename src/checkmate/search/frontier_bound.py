@@ -1,0 +1,104 @@
+"""A bound for all frontier-advancing schedules, of graphs too large for the paper's program.
+
+Programs that every such schedule is a point of, each larger and tighter than the one before; the
+first are relaxed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkmate.milp.assemble import make_clock
+from checkmate.milp.model import Program
+from checkmate.milp.wide_assemble import assemble
+from checkmate.milp.wide_rows import make_frame
+from checkmate.milp.wide_windows import count_window_coefficients
+from checkmate.plan import Space
+from checkmate.problem import Problem
+from checkmate.search.claims import make_failure
+from checkmate.search.finding import Limits
+from checkmate.solver.process import solve_in_worker
+from checkmate.solver.result import MilpResult, Settings
+
+SPACE: Space = "frontier-advancing"
+
+Learn = Callable[[int], bool]
+"""Called with each better bound; returns whether to go on."""
+
+_MOST_RUNS = 20_000
+"""Programs with more near recomputes take too long to be worth it."""
+_MOST_WINDOW_COEFFICIENTS = 10**6
+_NODES = 200
+"""Branch-and-bound nodes of each program."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One program: how deep its recomputes go, and what it has."""
+
+    depth: int
+    is_relaxed: bool
+    with_windows: bool
+
+
+_STEPS = (
+    _Step(1, is_relaxed=True, with_windows=False),
+    _Step(2, is_relaxed=True, with_windows=False),
+    _Step(2, is_relaxed=False, with_windows=False),
+    _Step(2, is_relaxed=False, with_windows=True),
+    _Step(4, is_relaxed=False, with_windows=True),
+)
+
+
+def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: Learn) -> None:
+    """Tell ``learn`` what no frontier-advancing schedule of the folded ``problem`` is below.
+
+    Raises `NoneInSpaceError` when it is proved that none fits, `InterruptError` when the user
+    wants no more, `SolverError` when HiGHS fails.
+    """
+    began_s, clock = time.monotonic(), make_clock(problem)
+    bound_ns = problem.costs.total_ns
+    for step in _STEPS:
+        left_s = _find_left(limits, began_s)
+        program = None if left_s == 0.0 else _make_program(problem, budget_nbytes, step)
+        if program is None:
+            return
+        nodes = min(_NODES, limits.nodes or _NODES)
+        time_s = None if left_s is None else _find_left(limits, began_s)
+        result = solve_in_worker(program, Settings(limits.gap / 4, time_s, nodes))
+        if math.isfinite(result.bound):
+            bound_ns = max(bound_ns, clock.round_bound(result.bound))
+        if result.status in ("infeasible", "interrupted"):
+            raise make_failure(problem, budget_nbytes, bound_ns, SPACE, result)
+        if not learn(bound_ns) or _has_no_hope(result):
+            return
+
+
+def _find_left(limits: Limits, began_s: float) -> float | None:
+    """Return the seconds that are left; None: no clock."""
+    if limits.time_s is None:
+        return None
+    return max(0.0, limits.time_s - (time.monotonic() - began_s))
+
+
+def _has_no_hope(result: MilpResult) -> bool:
+    """Return whether even the relaxation was too large, so that larger programs are as well."""
+    return result.status == "limit" and not math.isfinite(result.bound)
+
+
+def _make_program(problem: Problem, budget_nbytes: int, step: _Step) -> Program | None:
+    """Return the program of a step; None: it would be too large."""
+    frame = make_frame(problem, budget_nbytes, step.depth)
+    if len(frame.columns.run) > _MOST_RUNS:
+        return None
+    if step.with_windows and count_window_coefficients(frame) > _MOST_WINDOW_COEFFICIENTS:
+        return None
+    program = assemble(frame, make_clock(problem), with_windows=step.with_windows)
+    if step.is_relaxed:
+        return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+    return program
