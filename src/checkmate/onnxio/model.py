@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from checkmate.graph import Graph
+from checkmate.onnxio.order import Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,22 @@ class TensorType:
     elem_type: int
     """An ``onnx.TensorProto.DataType``."""
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph within a control-flow op, as each of its turns runs it."""
+
+    wirings: tuple[Wiring, ...]
+    """In the order in which they run."""
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    """Of what it makes, is given and captures."""
+    bodies: Mapping[str, tuple[Body, ...]]
+    """Of its own control-flow ops, as in `Model`."""
+    n_turns: int = 1
+    held_nbytes: int = 0
+    """What is kept from turn to turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,8 @@ class Model:
     """Per tensor of the file (inputs, initializers and constants included), under bound dims."""
     values: Mapping[str, np.ndarray]
     """Tensors whose value is known and small: shapes, axes, scalar constants."""
+    bodies: Mapping[str, tuple[Body, ...]]
+    """Per control-flow op, by the first tensor that it makes: the graphs within it."""
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph

@@ -31,13 +31,13 @@ def wire(node: onnx.NodeProto) -> Wiring:
         name
         for attribute in node.attribute
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-        for name in _find_captures(graph)
+        for name in find_captures(graph)
     ]
     reads = dict.fromkeys(name for name in (*node.input, *captures) if name)
     return Wiring(node, tuple(reads), tuple(name for name in node.output if name))
 
 
-def _find_captures(graph: onnx.GraphProto) -> tuple[str, ...]:
+def find_captures(graph: onnx.GraphProto) -> tuple[str, ...]:
     """Return the tensors that ``graph`` reads from outside of itself."""
     inner = [wire(node) for node in graph.node]
     own = {item.name for item in (*graph.input, *graph.initializer)}

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
-from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.effects import find_overwritten, find_pin
 from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
@@ -19,7 +20,7 @@ from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
-from checkmate.onnxio.views import find_source
+from checkmate.onnxio.views import find_source, is_view_op
 
 
 def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
@@ -34,11 +35,12 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
-    types, values = infer_types(proto, wirings, inputs)
+    scope = infer_types(proto, wirings, inputs, {})
+    types, values = scope.types, scope.values
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
     outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
     backward = find_backward(ops, find_loss(outputs, types, loss))
-    pinned = tuple(find_pin(wiring.node, values) is not None for wiring in ops)
+    pinned = _find_pinned(ops, values)
     tensors = _make_tensors(proto.graph, ops, types)
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
     graph = Graph(
@@ -59,7 +61,17 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
         tuple(ids[output] for output in outputs),
     )
     nodes = tuple(wiring.node for wiring in ops)
-    return Model(path, proto, nodes, types, values, dict(dims), graph)
+    return Model(path, proto, nodes, types, values, scope.bodies, dict(dims), graph)
+
+
+def _find_pinned(ops: Sequence[Wiring], values: Mapping[str, np.ndarray]) -> tuple[bool, ...]:
+    """Return, per op, whether it may run only once."""
+    overwritten = find_overwritten([wiring.node for wiring in ops])
+    return tuple(
+        find_pin(wiring.node, values) is not None
+        or (not is_view_op(wiring.node) and not overwritten.isdisjoint(wiring.reads))
+        for wiring in ops
+    )
 
 
 def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
