@@ -11,6 +11,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.fencing import choose_fences, fences_option, read_fences
+from checkmate.cli.noting import note_doubts
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -22,6 +23,7 @@ from checkmate.cli.options import (
     model_argument,
     parse_dims,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.record import make_record
@@ -31,7 +33,6 @@ from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import UsageError
 from checkmate.files import write_files
 from checkmate.formats.schedule_json import ScheduleRecord, make_document, render_schedule
-from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.load import list_external_files, load_proto
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import render_model
@@ -59,6 +60,7 @@ class _Files:
 @provider_option
 @dim_option
 @loss_option
+@shapes_option
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -85,6 +87,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    shapes_from_run: bool,
     strategy: str,
     time_limit: float,
     node_limit: int | None,
@@ -100,8 +103,9 @@ def command(
     """
     started = time.monotonic()
     files = _choose_files(_Files(model, output, onnx_path), costs)
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
-    _warn_of_races(source)
+    asked = Asked(parse_dims(dims), loss, costs, provider, arena, shapes_from_run)
+    source = read_source(model, asked)
+    note_doubts(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
@@ -141,15 +145,6 @@ def _choose_files(asked: _Files, costs: str) -> dict[str, Path]:
     inputs = [model, *data, *([] if costs in ("auto", "flops") else [Path(costs)])]
     check_outputs(chosen, inputs)
     return chosen
-
-
-def _warn_of_races(source: Source) -> None:
-    racing = () if source.model is None else find_races(source.model.nodes)
-    if racing and source.problem.costs.origin.provider != "cuda":
-        echo_note(
-            f"note: on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
-            " the original graph too: run with intra_op_num_threads = 1"
-        )
 
 
 def _write(

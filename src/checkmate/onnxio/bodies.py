@@ -84,8 +84,7 @@ def _infer_loop(call: Call, open_body: Opener) -> tuple[tuple[TensorType, ...], 
     made = tuple(TensorType(t.elem_type, (turns or 0, *t.shape)) for t in gathered)
     # The turn before keeps what it made until this one has read it; a gathered result is made
     # turn by turn and then put together.
-    held = _sum_nbytes(graph, (*carried, *made))
-    body = replace(opened.body, n_turns=turns or 1, held_nbytes=held)
+    body = _hold(opened.body, turns, (*carried, *made))
     return (*carried, *made), (body,)
 
 
@@ -147,8 +146,11 @@ def _infer_scan(call: Call, open_body: Opener) -> tuple[tuple[TensorType, ...], 
     gathered = opened.outputs[n_carried:]
     out_axes = call.integers("scan_output_axes") or (0,) * len(gathered)
     made = tuple(_add_axis(t, axis, n_turns) for t, axis in zip(gathered, out_axes, strict=True))
-    held = _sum_nbytes(graph, (*read[:n_carried], *slices))
-    body = replace(opened.body, n_turns=max(1, n_turns), held_nbytes=held)
+    # Slices along another axis than the first are cut from a transposed copy.
+    copied = [
+        known for known, axis in zip((*scanned, *made), (*axes, *out_axes), strict=True) if axis
+    ]
+    body = _hold(opened.body, n_turns, (*read[:n_carried], *copied))
     return (*read[:n_carried], *made), (body,)
 
 
@@ -170,8 +172,10 @@ def _add_axis(known: TensorType, axis: int, n_turns: int) -> TensorType:
     return TensorType(known.elem_type, (*known.shape[:place], n_turns, *known.shape[place:]))
 
 
-def _sum_nbytes(graph: onnx.GraphProto, types: tuple[TensorType, ...]) -> int:
-    return sum(count_nbytes(f"carried by {graph.name}", known) for known in types)
+def _hold(body: Body, n_turns: int | None, kept: tuple[TensorType, ...]) -> Body:
+    """Return ``body`` with what it keeps from turn to turn."""
+    nbytes = sum(count_nbytes("carried by a loop", known) for known in kept)
+    return replace(body, n_turns=n_turns or 1, held_nbytes=body.held_nbytes + nbytes)
 
 
 _CONTROL_OPS: Mapping[

@@ -16,10 +16,11 @@ from onnx import numpy_helper
 
 from checkmate.errors import InputError
 from checkmate.onnxio.bodies import Opened, infer_control, is_control
-from checkmate.onnxio.model import Body, TensorType
+from checkmate.onnxio.model import Body, TensorType, find_weight_types
 from checkmate.onnxio.order import Wiring, describe, find_captures, sort_nodes, wire
 from checkmate.onnxio.shape_rules import find_rule
 from checkmate.onnxio.shape_rules.call import Call, Made, as_known
+from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.values import Opsets, find_constants, find_values
 
 
@@ -53,7 +54,7 @@ class Scope:
 
     def add_graph(self, graph: onnx.GraphProto) -> None:
         """Note the initializers and constants of ``graph``."""
-        self.add_types({t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer})
+        self.add_types(find_weight_types(graph))
         constants = find_constants(graph)
         self.add_types(_find_types(constants.items(), self.types))
         self.add_values(constants)
@@ -95,7 +96,8 @@ class Scope:
         for name in outputs:
             if name not in inner.types:
                 raise InputError(f"output {name!r} of graph {graph.name!r} is made by nothing")
-        body = Body(wirings, outputs, inner.types, inner.bodies)
+        weights = sum(count_nbytes(*item) for item in find_weight_types(graph).items())
+        body = Body(wirings, outputs, inner.types, inner.bodies, held_nbytes=weights)
         return Opened(body, tuple(inner.types[name] for name in outputs), inner.values)
 
     def _infer(self, wiring: Wiring, call: Call) -> dict[str, TensorType]:

@@ -22,6 +22,14 @@ class TensorType:
     shape: tuple[int, ...]
 
 
+def find_weight_types(graph: onnx.GraphProto) -> dict[str, TensorType]:
+    """Return the types of the initializers; onnxruntime makes sparse ones dense."""
+    types = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        types[sparse.values.name] = TensorType(sparse.values.data_type, tuple(sparse.dims))
+    return types
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """A graph within a control-flow op, as each of its turns runs it."""

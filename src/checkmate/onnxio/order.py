@@ -25,6 +25,12 @@ class Wiring:
     makes: tuple[str, ...]
 
 
+def name_weights(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return the initializers of ``graph``, sparse ones last."""
+    sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+    return (*(tensor.name for tensor in graph.initializer), *sparse)
+
+
 def wire(node: onnx.NodeProto) -> Wiring:
     """Return what ``node`` reads, captures of its subgraphs included, and what it makes."""
     captures = [
@@ -40,7 +46,7 @@ def wire(node: onnx.NodeProto) -> Wiring:
 def find_captures(graph: onnx.GraphProto) -> tuple[str, ...]:
     """Return the tensors that ``graph`` reads from outside of itself."""
     inner = [wire(node) for node in graph.node]
-    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own = {*(item.name for item in graph.input), *name_weights(graph)}
     own.update(name for wiring in inner for name in wiring.makes)
     used = [name for wiring in inner for name in wiring.reads]
     used += [output.name for output in graph.output]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -16,17 +17,23 @@ from checkmate.onnxio.effects import find_overwritten, find_pin
 from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
-from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
+from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.views import find_source, is_view_op
 
 
-def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
+def read_model(
+    path: Path,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
+) -> Model:
     """Return the model in ``path`` with its graph, symbolic dimensions bound to ``dims``.
 
-    Model-local functions are inlined. Raises `InputError` (exit code 3) for whatever is not
+    Model-local functions are inlined. ``measured`` are types of tensors, for those that no rule
+    tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
     proto = load_proto(path)
@@ -35,7 +42,7 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
-    scope = infer_types(proto, wirings, inputs, {})
+    scope = infer_types(proto, wirings, inputs, measured)
     types, values = scope.types, scope.values
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
     outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
@@ -76,7 +83,7 @@ def _find_pinned(ops: Sequence[Wiring], values: Mapping[str, np.ndarray]) -> tup
 
 def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
     """Refuse a graph that reads or returns what nothing makes, or makes an input."""
-    given = {item.name for item in (*graph.input, *graph.initializer)}
+    given = {*(item.name for item in graph.input), *name_weights(graph)}
     made = {name for wiring in wirings for name in wiring.makes}
     for wiring in wirings:
         for name in wiring.reads:
@@ -114,7 +121,7 @@ def _make_tensors(
     outputs = {output.name for output in graph.output}
     used = outputs.union(name for wiring in ops for name in wiring.reads)
     constants = [node.output[0] for node in graph.node if node.op_type == "Constant"]
-    weights = [tensor.name for tensor in graph.initializer] + constants
+    weights = [*name_weights(graph), *constants]
     resident = [item.name for item in graph.input] + [name for name in weights if name in used]
     tensors = [
         Tensor(name, count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)

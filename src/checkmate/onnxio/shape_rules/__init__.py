@@ -35,6 +35,19 @@ _STANDARD_RULES: Mapping[str, Rule] = {
 }
 
 
+_TRAINING_OPS = frozenset({*gradients.RULES, *training.RULES, "BatchNormInternal"}) - {
+    "IsAllFinite"
+}
+"""Of the com.microsoft domain, what stock onnxruntime does not know."""
+
+
+def is_training_only(node: onnx.NodeProto) -> bool:
+    """Return whether only the training build of onnxruntime knows the operator of ``node``."""
+    if node.domain == MICROSOFT:
+        return node.op_type in _TRAINING_OPS
+    return node.domain in ("", "ai.onnx") and node.op_type in gradients.STANDARD_RULES
+
+
 def find_rule(node: onnx.NodeProto) -> Rule | None:
     """Return the rule for what ``node`` makes; None: there is none."""
     if node.domain == MICROSOFT:
