@@ -130,8 +130,34 @@ class Scope:
             return onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=list(self._opsets.imports)
             ), ""
-        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError, KeyError) as error:
-            return {}, _first_line(error)
+        except _COMPLAINTS as error:
+            return self._ask_leniently(node, types, data), _first_line(error)
+
+    def _ask_leniently(
+        self,
+        node: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        data: Mapping[str, onnx.TensorProto],
+    ) -> dict[str, onnx.TypeProto]:
+        """Return what onnx infers of a model of the op, which may have unknown attributes."""
+        graph = onnx.GraphProto(name="one", node=[node], initializer=list(data.values()))
+        graph.input.extend(onnx.ValueInfoProto(name=name, type=types[name]) for name in types)
+        model = onnx.ModelProto(ir_version=8, graph=graph, opset_import=self._opsets.imports)
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model)
+        except _COMPLAINTS:
+            return {}
+        return {info.name: info.type for info in inferred.graph.value_info}
+
+
+_COMPLAINTS = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    ValueError,
+    RuntimeError,
+    KeyError,
+)
+"""What onnx raises where an op is not as it should be."""
 
 
 @lru_cache(maxsize=4096)
