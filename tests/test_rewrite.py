@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
 
-from checkmate.errors import InputError
-from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.ranges import find_index_bounds
@@ -151,24 +148,6 @@ def test_constant_nodes_come_first(tmp_path: Path) -> None:
     model = read_model(path, {})
     rewritten = rewrite_model(model, schedule_of(model, "a y")).graph
     assert [node.op_type for node in rewritten.node] == ["Constant", "Relu", "Add"]
-
-
-def test_a_model_with_external_data_is_written_beside_it(tmp_path: Path) -> None:
-    proto = onnx.load(save(tmp_path, "g (float[2] x) => (float[2] y) { y = Add(x, w) }"))
-    weight = onnx.TensorProto(name="w", data_type=1, dims=[2])
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="w.bin")
-    proto.graph.initializer.append(weight)
-    (tmp_path / "w.bin").write_bytes(np.array([1, 2], dtype=np.float32).tobytes())
-    (tmp_path / "elsewhere").mkdir()
-    model = read_model(save_proto(tmp_path, proto), {})
-    schedule = insert_frees(model.graph, [OpId(0)])
-    beside = tmp_path / "out.onnx"
-    beside.write_bytes(render_model(model, schedule, beside))
-    session = ort.InferenceSession(beside, providers=["CPUExecutionProvider"])
-    assert session.run(None, {"x": np.zeros(2, dtype=np.float32)})[0].tolist() == [1, 2]
-    with pytest.raises(InputError, match="keeps weights in other files"):
-        render_model(model, schedule, tmp_path / "elsewhere" / "out.onnx")
 
 
 def test_index_inputs_are_in_range_of_what_they_point_into(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from checkmate.onnxio.read import read_model
 from checkmate.problem import Problem
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import compare_outputs, save_arrays
-from checkmate.runtime.execute import RunOptions, RunResult, run_model
+from checkmate.runtime.execute import RunOptions, RunResult, race_models, run_model
 from checkmate.runtime.protocol import RunTask, Settings, TensorSpec
 from checkmate.runtime.worker import Limits, Worker
 from checkmate.simulate import simulate
@@ -171,6 +171,17 @@ def test_timed_runs_are_as_many_as_asked_for(tmp_path: Path) -> None:
 def test_no_run_is_timed_after_its_time_is_up_but_one_always_is(tmp_path: Path) -> None:
     result = run(save(tmp_path, CONV_CHAIN), n=0, n_timed_runs=1000, max_timed_ns=0)
     assert len(result.times_ns) == 1
+
+
+def test_models_that_race_are_timed_in_the_order_given(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    one = f"one (float[512, 512] x) => (float[512, 512] m0) {{ {_STEPS[0]} }}"
+    many = SLOW.replace("2048", "512")
+    paths = [save(tmp_path, many), save(tmp_path / "one", one)]
+    specs = specify_inputs(read_model(paths[0], {}))
+    slow, fast = race_models(paths, specs, ONE_THREAD, 3)
+    assert len(slow) == len(fast) == 3
+    assert min(slow) > 3 * max(fast)
 
 
 def test_inputs_come_from_a_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -11,13 +12,17 @@ from pathlib import Path
 from checkmate.errors import OutputError
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
+def write_files(contents: Mapping[Path, bytes], copies: Mapping[Path, Path] | None = None) -> None:
     """Write every file, or none: all to temporary files beside their places, then renamed.
 
-    Raises `OutputError` when a file cannot be written; nothing is left behind.
+    ``copies`` are files that come from another, with its times; their folders are made. Raises
+    `OutputError` when a file cannot be written; nothing is left behind, folders apart.
     """
     temporary: dict[Path, Path] = {}
     try:
+        for path, source in (copies or {}).items():
+            target = _follow(path)
+            temporary[target] = _copy_beside(target, source)
         for path, content in contents.items():
             if _is_special(path):
                 _write_through(path, content)
@@ -78,6 +83,24 @@ def _write_beside(path: Path, content: bytes) -> Path:
         Path(name).unlink(missing_ok=True)
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error
     return Path(name)
+
+
+def _copy_beside(path: Path, source: Path) -> Path:
+    """Copy ``source`` to a new file beside ``path``."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror}") from error
+    copy = _write_beside(path, b"")
+    try:
+        shutil.copyfile(source, copy)
+        shutil.copystat(source, copy)
+    except OSError as error:
+        copy.unlink(missing_ok=True)
+        raise OutputError(
+            f"cannot copy {str(source)!r} to {str(path)!r}: {error.strerror}"
+        ) from error
+    return copy
 
 
 def _get_umask() -> int:

@@ -41,28 +41,17 @@ def load_proto(path: Path) -> onnx.ModelProto:
             hint="give an ONNX model (.onnx)",
         )
     check_structure(proto)
-    for tensor in _find_external(proto.graph):
+    for tensor in find_external(proto.graph):
         _check_location(path, tensor)
     return proto
 
 
 def has_external_data(proto: onnx.ModelProto) -> bool:
     """Return whether some weights of the model lie in other files."""
-    return next(_find_external(proto.graph), None) is not None
+    return next(find_external(proto.graph), None) is not None
 
 
-def list_external_files(proto: onnx.ModelProto, folder: Path) -> tuple[Path, ...]:
-    """Return the files in which the model keeps weights, each once."""
-    locations = (
-        entry.value
-        for tensor in _find_external(proto.graph)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    )
-    return tuple(folder / location for location in dict.fromkeys(locations))
-
-
-def _find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Yield every tensor with external data, in subgraphs too."""
     for current in walk_graphs(graph):
         for tensor in current.initializer:

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from checkmate.runtime.protocol import ProbeTask, Reply, RunTask, Task, read_task
+from checkmate.runtime.protocol import ProbeTask, RaceTask, Reply, RunTask, Task, read_task
 
 _MEMORY_SIGNS = (
     "Available memory of",
@@ -61,10 +61,13 @@ class _Answerer:
 
     def _answer(self, task: Task) -> Reply:
         from checkmate.runtime.probing import probe  # noqa: PLC0415
+        from checkmate.runtime.racing import race  # noqa: PLC0415
         from checkmate.runtime.running import run  # noqa: PLC0415
 
         if isinstance(task, ProbeTask):
             return probe(task)
+        if isinstance(task, RaceTask):
+            return race(task)
         return run(task, self._folder) if isinstance(task, RunTask) else self._stopwatch(task)
 
 

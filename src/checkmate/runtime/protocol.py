@@ -88,7 +88,19 @@ class TimeTask:
     blocks of an op and round each to 256 bytes. The first falls back to the second."""
 
 
-Task = ProbeTask | RunTask | TimeTask
+@dataclass(frozen=True, slots=True)
+class RaceTask:
+    """Time several models on equal inputs, in turn."""
+
+    models: tuple[str, ...]
+    settings: Settings
+    specs: tuple[TensorSpec, ...]
+    seed: int
+    n_rounds: int
+    """Runs of each model, after one to warm up."""
+
+
+Task = ProbeTask | RunTask | TimeTask | RaceTask
 Reply = Mapping[str, object]
 
 
@@ -107,6 +119,8 @@ def read_task(line: str) -> Task:
     for key in ("specs", "inputs", "outputs"):
         if isinstance(document.get(key), list):
             document[key] = tuple(map(_read_spec, document[key]))
+    if kind == "RaceTask":
+        return RaceTask(**document | {"models": tuple(document["models"])})
     return RunTask(**document) if kind == "RunTask" else TimeTask(**document)
 
 
