@@ -3,7 +3,8 @@
 python bench/graphs.py FOLDER [--budget 60%] [--dim N=4] [--time-limit 20s] [--run] [--match TEXT]
 
 A budget below the smallest that is known to work is raised to that; the table shows it. Symbolic
-dimensions that --dim does not bind are 4. With --run, `check --run` runs both graphs.
+dimensions that --dim does not bind are 4. With --run, costs are measured, which counts workspace,
+and `check --run` runs both graphs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def describe(path: Path, arguments: argparse.Namespace) -> tuple[str, str]:
     """Return the line of one model, and how it ended."""
     with tempfile.TemporaryDirectory() as folder:
         schedule = Path(folder) / "s.json"
-        options = ["--costs", "flops", "--time-limit", arguments.time_limit, "-o", str(schedule)]
+        costs = "auto" if arguments.run else "flops"
+        options = ["--costs", costs, "--time-limit", arguments.time_limit, "-o", str(schedule)]
         for dim in _bind_dims(path, arguments.dim):
             options += ["--dim", dim]
         solved = _solve(path, arguments.budget, options)
