@@ -102,9 +102,9 @@ def test_an_op_that_onnx_does_not_know_is_refused_by_name(tmp_path: Path) -> Non
 def test_a_sequence_is_refused_by_name(tmp_path: Path) -> None:
     path = save(
         tmp_path,
-        """g (float[4] x) => (float[4] y) {
+        """g (float[4] x, int64 i) => (float[4] y) {
             s = SequenceConstruct(x)
-            y = ConcatFromSequence <axis = 0> (s)
+            y = SequenceAt(s, i)
         }""",
     )
     with pytest.raises(InputError, match=r"tensor 's', made by SequenceConstruct .* is a sequence"):

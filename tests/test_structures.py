@@ -152,6 +152,40 @@ STRUCTURES = {
             y = HardSwish(a)
             loss, p = SoftmaxCrossEntropyLoss(y, t)
         }""",
+    "a sequence that is put together": """
+        g (float[2, 3] x, float[2, 5] z) => (float[2, 8] y, int64 n, float[2, 5] last)
+          <int64 minus = {-1}> {
+            a = Exp(x)
+            s = SequenceConstruct(a, z)
+            y = ConcatFromSequence <axis = 1> (s)
+            n = SequenceLength(s)
+            e = SequenceAt(s, minus)
+            last = Sqrt(e)
+        }""",
+    "a sequence that grows and shrinks": """
+        g (float[3] x, float[3] z) => (float[2, 3] y) <int64 i0 = {0}> {
+            s0 = SequenceEmpty()
+            s1 = SequenceInsert(s0, x)
+            s2 = SequenceInsert(s1, z, i0)
+            a = Exp(z)
+            s3 = SequenceInsert(s2, a)
+            s4 = SequenceErase(s3, i0)
+            y = ConcatFromSequence <axis = 0, new_axis = 1> (s4)
+        }""",
+    "a tensor that is split into a sequence": """
+        g (float[2, 6] x) => (float[2, 4] y) <int64[2] lengths = {2, 4}, int64 i1 = {1}> {
+            s = SplitToSequence <axis = 1> (x, lengths)
+            a = SequenceAt(s, i1)
+            y = Exp(a)
+        }""",
+    "an optional that is there": """
+        g (float[3] x) => (float[3] y, bool b) {
+            a = Exp(x)
+            o = Optional(a)
+            b = OptionalHasElement(o)
+            e = OptionalGetElement(o)
+            y = Sqrt(e)
+        }""",
     "a group normalization": """
         g (float[2, 4, 3] x, float[2] s, float[2] b) => (float[2, 4, 3] y) {
             y = GroupNormalization <num_groups = 2> (x, s, b)

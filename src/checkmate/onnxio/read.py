@@ -19,6 +19,7 @@ from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
+from checkmate.onnxio.sequences import lower_sequences
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.views import find_source, is_view_op
@@ -37,7 +38,7 @@ def read_model(
     understood, `UsageError` for a dimension that the model does not have.
     """
     proto = load_proto(path)
-    proto = inline_functions(proto)
+    proto = lower_sequences(inline_functions(proto))
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
