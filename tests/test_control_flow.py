@@ -109,9 +109,31 @@ g (bool c, float[4] x) => (float[4] y) {
 }"""
 
 
+MISCOUNTED = """
+g (float[4] s, float[3, 4] x) => (float[4] y, float[3, 4] all) {
+    y, all = Scan <num_scan_inputs = 1, scan_output_axes = [0, 0], body = b (float[4] t, float[4] r)
+      => (float[4] u, float[4] v) { u = Add(t, r) v = Exp(u) }> (s, x)
+}"""
+SCALAR = """
+g (float[4] s, float x) => (float[4] y) {
+    y = Scan <num_scan_inputs = 1, body = b (float[4] t, float r) => (float[4] u) { u = Add(t, r) }>
+        (s, x)
+}"""
+DANGLING = """
+g (bool c, float[4] x) => (float[4] y) {
+    y = If (c) <
+        then_branch = t () => (float[4] p) { p = Exp(x) },
+        else_branch = e () => (float[4] nowhere) { q = Exp(x) }
+    >
+}"""
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
+        (MISCOUNTED, "shapes do not fit together at op Scan"),
+        (SCALAR, "shapes do not fit together at op Scan"),
+        (DANGLING, "reads 'nowhere', which nothing makes"),
         (GROWING, r"carries a tensor of shape \[1\], of which its body makes 'u' of shape \[2\]"),
         (GATHERING, "gathers a result of each turn, and the number of turns depends on data"),
         (DIFFERING, r"branches of op If .* different tensors, of shape \[8\] and \[4\]"),

@@ -21,15 +21,15 @@ def _count_peak_nbytes(body: Body) -> int:
     """Return the most that one turn holds of what is neither given nor handed on."""
     deaths = _find_deaths(body)
     sizes: dict[str, int] = {}
-    peak_nbytes = 0
+    live_nbytes = peak_nbytes = 0
     for position, wiring in enumerate(body.wirings):
         for name in wiring.makes:
             is_kept = name in body.outputs or find_source(wiring.node, body.outputs) is not None
             sizes[name] = 0 if is_kept else count_nbytes(name, body.types[name])
+            live_nbytes += sizes[name]
         inner = body.bodies.get(wiring.makes[0], ())
-        peak_nbytes = max(peak_nbytes, sum(sizes.values()) + count_workspace_nbytes(inner))
-        for name in deaths[position]:
-            sizes.pop(name, None)
+        peak_nbytes = max(peak_nbytes, live_nbytes + count_workspace_nbytes(inner))
+        live_nbytes -= sum(sizes[name] for name in deaths[position])
     return peak_nbytes
 
 

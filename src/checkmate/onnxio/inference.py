@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from checkmate.errors import InputError
-from checkmate.onnxio.bodies import Opened, infer_control, is_control
+from checkmate.onnxio.bodies import Opened, Opener, infer_control, is_control
 from checkmate.onnxio.model import Body, TensorType, find_weight_types
 from checkmate.onnxio.order import Wiring, describe, find_captures, sort_nodes, wire
 from checkmate.onnxio.shape_rules import find_rule
@@ -63,9 +63,8 @@ class Scope:
         """Note what an op makes; raise `InputError` that names what stays unknown of it."""
         call = Call(wiring.node, self.types, self.values, self._makers)
         if is_control(wiring.node):
-            made, bodies = infer_control(call, self.open_body)
+            found, bodies = _enter(call, self.open_body)
             self.bodies[wiring.makes[0]] = bodies
-            found = _name_outputs(wiring.node, made)
         else:
             found = self._infer(wiring, call)
         unknown = next((name for name in wiring.makes if name not in found), None)
@@ -159,6 +158,9 @@ _COMPLAINTS = (
 )
 """What onnx raises where an op is not as it should be."""
 
+_MISFITS = (IndexError, ValueError, ZeroDivisionError)
+"""What arithmetic on shapes raises that do not fit an operator."""
+
 
 @lru_cache(maxsize=4096)
 def find_schema(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
@@ -168,6 +170,15 @@ def find_schema(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema |
     return onnx.defs.get_schema(op_type, version, domain)
 
 
+def _enter(call: Call, open_body: Opener) -> tuple[dict[str, TensorType], tuple[Body, ...]]:
+    """Return what a control-flow op makes, and its bodies."""
+    try:
+        made, bodies = infer_control(call, open_body)
+    except _MISFITS as error:
+        raise _misfit(call.node, _first_line(error)) from error
+    return _name_outputs(call.node, made), bodies
+
+
 def _ask_rule(call: Call, complaint: str) -> dict[str, TensorType]:
     """Return what a rule of ours says; it knows best where onnx complains of the inputs."""
     rule = find_rule(call.node)
@@ -175,7 +186,7 @@ def _ask_rule(call: Call, complaint: str) -> dict[str, TensorType]:
         return {}
     try:
         return _name_outputs(call.node, rule(call))
-    except (onnx.shape_inference.InferenceError, IndexError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, *_MISFITS) as error:
         raise _misfit(call.node, complaint or _first_line(error)) from error
 
 

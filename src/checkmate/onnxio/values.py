@@ -99,7 +99,7 @@ def find_values(
     node = wiring.node
     if node.domain not in ("", "ai.onnx"):
         return {}
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type in ("Shape", "Size") and node.input[0]:
         return {node.output[0]: _measure(node, types[node.input[0]].shape)}
     return _evaluate(node, values, opsets) if _is_followed(wiring, types, values) else {}
 
