@@ -11,6 +11,7 @@ import pytest
 
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
+from checkmate.onnxio.functions import KERNELLESS_OPS
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import rewrite_model
@@ -250,3 +251,12 @@ def test_functions_run_as_their_bodies(tmp_path: Path) -> None:
         <opset_import: ["" : 18], domain: "local"> once (a) => (b) { b = Sqrt(a) }"""
     path = save_proto(tmp_path, onnx.parser.parse_model(text))
     assert len(assert_equal_runs(path, {}).graph.ops) == 4
+
+
+def test_operators_that_onnxruntime_would_inline_are_planned_as_their_bodies(
+    tmp_path: Path,
+) -> None:
+    model = read_model(save(tmp_path, STRUCTURES["an operator that has no kernel"]), {})
+    kinds = {node.op_type for node in model.nodes}
+    assert {"Softplus", "Tanh", "HardSigmoid", "LogSoftmax", "GatherElements"} <= kinds
+    assert kinds.isdisjoint(KERNELLESS_OPS)
