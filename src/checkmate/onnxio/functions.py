@@ -58,14 +58,11 @@ def _inline_kernelless(proto: onnx.ModelProto) -> onnx.ModelProto:
     Where a body does not fit the operator's inputs, shape inference says it better later.
     """
     nodes = proto.graph.node
-    found = dict.fromkeys(
-        (node.domain, node.op_type)
-        for node in nodes
-        if node.domain in ("", "ai.onnx") and node.op_type in KERNELLESS_OPS
-    )
-    if not found or any(is_training_only(node) for node in nodes):
+    is_found = any(n.op_type in KERNELLESS_OPS and n.domain in ("", "ai.onnx") for n in nodes)
+    if not is_found or any(is_training_only(node) for node in nodes):
         return proto
-    names = [("", op_type) for _, op_type in found]
+    # All of them, because the body of one may call another.
+    names = [("", op_type) for op_type in sorted(KERNELLESS_OPS)]
     try:
         return onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True)
     except Exception:  # any operator that is not called as it should be, in onnx's own terms
