@@ -128,7 +128,7 @@ def test_an_artifact_is_planned_with_counted_costs_and_one_note(tmp_path: Path) 
     assert "stock onnxruntime cannot run this model" in notes[0]
 
 
-def test_what_the_checker_refuses_is_planned_all_the_same(tmp_path: Path) -> None:
+def test_what_onnx_refuses_is_planned_all_the_same(tmp_path: Path) -> None:
     proto = onnx.load(save(tmp_path, "g (float[4] x) => (float[4] y) { y = Exp(x) }"))
     proto.graph.node[0].attribute.append(onnx.helper.make_attribute("extra", 1))
     complaint = find_complaint(read_model(save_proto(tmp_path, proto), {}))
@@ -136,7 +136,23 @@ def test_what_the_checker_refuses_is_planned_all_the_same(tmp_path: Path) -> Non
     assert "extra" in complaint
     done = checkmate("solve", "model.onnx", "--budget", "100%", "--costs", "flops", cwd=tmp_path)
     assert done.returncode == 0
-    assert "note: onnx.checker refuses this model: " in done.stderr
+    assert "note: onnx does not accept this model: Exp 'making y': Unrecognized" in done.stderr
+
+
+def test_a_normalization_that_states_its_statistics_again_is_noted(tmp_path: Path) -> None:
+    text = (
+        HEAD
+        + """g (float[2, 3, 4] x, float[3] s, float[3] b, float[3] m, float[3] v)
+      => (float[2, 3, 4] y) {
+        n, p, q = BatchNormalization <training_mode = 0> (x, s, b, m, v)
+        y = Exp(n)
+    }"""
+    )
+    model = read_text(tmp_path, text, {})
+    assert model.types["p"].shape == (3,)
+    complaint = find_complaint(model)
+    assert complaint is not None
+    assert complaint.startswith("BatchNormalization 'making n': ")
 
 
 def test_dimensions_are_listed_with_the_option_that_binds_them(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def note_doubts(source: Source) -> None:
             " training build; costs are counted from shapes unless a file is given"
         )
     elif complaint is not None:
-        echo_note(f"note: onnx.checker refuses this model: {complaint}")
+        echo_note(f"note: onnx does not accept this model: {complaint}")
     racing = find_races(model.nodes)
     if racing and source.problem.costs.origin.provider != "cuda":
         echo_note(

@@ -21,10 +21,14 @@ def find_unrunnable(model: Model) -> str | None:
 
 
 def find_complaint(model: Model) -> str | None:
-    """Return what onnx.checker has against a model; None: nothing.
+    """Return what onnx has against a model; None: nothing.
 
-    Models with weights in other files are not asked about: it would look for them elsewhere.
+    Of models with weights in other files the checker is not asked: it would look for them
+    elsewhere.
     """
+    if model.complaints:
+        more = f" and {len(model.complaints) - 1} more" if len(model.complaints) > 1 else ""
+        return model.complaints[0] + more
     if has_external_data(model.proto):
         return None
     try:

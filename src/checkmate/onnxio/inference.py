@@ -33,6 +33,8 @@ class Scope:
         self.values: dict[str, np.ndarray] = {}
         self.bodies: dict[str, tuple[Body, ...]] = {}
         """Per control-flow op, by the first tensor that it makes."""
+        self.complaints: list[str] = []
+        """What onnx has against ops that are known all the same."""
         self._opsets = opsets
         self._measured = measured
         self._protos: dict[str, onnx.TypeProto] = {}
@@ -114,6 +116,8 @@ class Scope:
             if name not in found:
                 raise _explain(node, name, inferred.get(name), complaint)
         self.add_values({n: v for n, v in values.items() if _fits(v, found[n])})
+        if complaint:
+            self.complaints.append(f"{describe(node)}: {complaint}")
         return found
 
     def _ask_onnx(self, node: onnx.NodeProto) -> tuple[dict[str, onnx.TypeProto], str]:

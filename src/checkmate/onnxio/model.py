@@ -65,6 +65,8 @@ class Model:
     """Tensors whose value is known and small: shapes, axes, scalar constants."""
     bodies: Mapping[str, tuple[Body, ...]]
     """Per control-flow op, by the first tensor that it makes: the graphs within it."""
+    complaints: tuple[str, ...]
+    """What onnx has against ops, the names of which are said first."""
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph

@@ -69,7 +69,9 @@ def read_model(
         tuple(ids[output] for output in outputs),
     )
     nodes = tuple(wiring.node for wiring in ops)
-    return Model(path, proto, nodes, types, values, scope.bodies, dict(dims), graph)
+    return Model(
+        path, proto, nodes, types, values, scope.bodies, tuple(scope.complaints), dict(dims), graph
+    )
 
 
 def _find_pinned(ops: Sequence[Wiring], values: Mapping[str, np.ndarray]) -> tuple[bool, ...]:
