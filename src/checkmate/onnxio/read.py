@@ -15,6 +15,7 @@ from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.effects import find_overwritten, find_pin
 from checkmate.onnxio.functions import inline_functions
+from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
@@ -37,22 +38,50 @@ def read_model(
     tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    proto = load_proto(path)
-    proto = lower_sequences(inline_functions(proto))
+    proto = lower_sequences(inline_functions(load_proto(path)))
+    return build_model(path, proto, dims, loss, measured)
+
+
+def build_model(
+    path: Path,
+    proto: onnx.ModelProto,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
+) -> Model:
+    """Return the model that ``proto``, without functions, stands for; ``path`` is its place.
+
+    Raises what `read_model` does.
+    """
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
     scope = infer_types(proto, wirings, inputs, measured)
-    types, values = scope.types, scope.values
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
-    outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
-    backward = find_backward(ops, find_loss(outputs, types, loss))
-    pinned = _find_pinned(ops, values)
-    tensors = _make_tensors(proto.graph, ops, types)
+    return Model(
+        path,
+        proto,
+        tuple(wiring.node for wiring in ops),
+        scope.types,
+        scope.values,
+        scope.bodies,
+        tuple(scope.complaints),
+        dict(dims),
+        _make_graph(proto.graph, ops, scope, loss, path.stem),
+    )
+
+
+def _make_graph(
+    graph: onnx.GraphProto, ops: tuple[Wiring, ...], scope: Scope, loss: str | None, stem: str
+) -> Graph:
+    outputs = tuple(dict.fromkeys(output.name for output in graph.output))
+    backward = find_backward(ops, find_loss(outputs, scope.types, loss))
+    pinned = _find_pinned(ops, scope.values)
+    tensors = _make_tensors(graph, ops, scope.types)
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
-    graph = Graph(
-        proto.graph.name or path.stem,
+    return Graph(
+        graph.name or stem,
         tuple(
             Op(
                 name,
@@ -67,10 +96,6 @@ def read_model(
         ),
         tensors,
         tuple(ids[output] for output in outputs),
-    )
-    nodes = tuple(wiring.node for wiring in ops)
-    return Model(
-        path, proto, nodes, types, values, scope.bodies, tuple(scope.complaints), dict(dims), graph
     )
 
 
