@@ -68,6 +68,16 @@ def test_artifacts_of_the_training_build_are_read_and_shaped(tmp_path: Path) -> 
     assert find_unrunnable(model) is not None
 
 
+def test_gradient_operators_are_the_backward_pass(tmp_path: Path) -> None:
+    model = read_text(tmp_path, LEGACY, {"N": 4})
+    kinds = {n.op_type: op.backward for op, n in zip(model.graph.ops, model.nodes, strict=True)}
+    assert kinds["ConvGrad"]
+    assert kinds["MaxPoolGrad"]
+    assert kinds["InPlaceAccumulatorV2"]
+    assert not kinds["Conv"]
+    assert not kinds["SoftmaxCrossEntropyLoss"]
+
+
 def test_what_writes_over_its_inputs_runs_once_and_in_its_place(tmp_path: Path) -> None:
     model = read_text(tmp_path, LEGACY, {"N": 4})
     pinned = [
@@ -182,6 +192,18 @@ def test_shapes_that_depend_on_data_are_taken_from_a_run_when_asked_for(tmp_path
     assert "a" not in measured
     assert read_model(path, {"N": 50}, measured=measured).types["y"].shape == (50,)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_schedule_for_shapes_from_a_run_is_checked_with_them(tmp_path: Path) -> None:
+    save(tmp_path, DATA_DEPENDENT)
+    solve = ["solve", "model.onnx", "--dim", "N=50", "--budget", "100%", "--costs", "flops"]
+    refused = checkmate(*solve, cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "tensor 'where', made by NonZero 'making where', has an unknown dim" in refused.stderr
+    assert checkmate(*solve, "--shapes-from-run", cwd=tmp_path).returncode == 0
+    check = ["check", "model.onnx", "model.schedule.json"]
+    assert checkmate(*check, cwd=tmp_path).returncode == 3
+    assert checkmate(*check, "--shapes-from-run", cwd=tmp_path).returncode == 0
 
 
 def test_a_run_that_fails_tells_no_shapes(tmp_path: Path) -> None:
