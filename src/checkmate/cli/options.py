@@ -101,4 +101,7 @@ provider_option = click.option(
     default="auto",
     help="Execution provider to measure on.  [default: auto]",
 )
+shapes_option = click.option(
+    "--shapes-from-run", is_flag=True, help="Take shapes that no rule tells from one run."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -15,6 +15,7 @@ from checkmate.cli.options import (
     model_argument,
     parse_dims,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
@@ -23,6 +24,7 @@ from checkmate.formats.costs_json import make_record, render_costs
 from checkmate.onnxio.digest import digest_model
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
+from checkmate.profiler.learn_types import learn_types
 from checkmate.profiler.profile import Profile, ProfileOptions, measure_whole_graph_ns
 from checkmate.units import format_ns
 
@@ -35,6 +37,7 @@ _N_ROWS = 10
 @click.option("--whole", is_flag=True, help="Also run the whole graph and compare.")
 @provider_option
 @dim_option
+@shapes_option
 @json_option
 def command(
     model: Path,
@@ -42,6 +45,7 @@ def command(
     whole: bool,
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
+    shapes_from_run: bool,
     as_json: bool,
 ) -> None:
     """Measure what each op of MODEL costs.
@@ -51,7 +55,9 @@ def command(
     """
     path = output or Path(f"{model.stem}.costs.json")
     check_outputs({"the costs file": path}, [model])
-    read = read_model(model, parse_dims(dims))
+    bound = parse_dims(dims)
+    measured = learn_types(model, bound) if shapes_from_run else {}
+    read = read_model(model, bound, measured=measured)
     profile, device = measure(read, provider)
     record = make_record(read.graph, digest_model(read), read.dims, profile.costs)
     write_files({path: render_costs(record).encode()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -23,6 +24,8 @@ from checkmate.formats.schedule_json import (
     resolve_instructions,
 )
 from checkmate.graph import Graph, TensorId
+from checkmate.onnxio.dims import find_dims
+from checkmate.onnxio.load import load_proto
 from checkmate.units import format_nbytes, format_ns, format_ratio
 
 _N_ROWS = 10
@@ -32,10 +35,16 @@ _N_ROWS = 10
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(path_type=Path), help="Model that a schedule is for.")
 @dim_option
+@click.option("--list-dims", is_flag=True, help="Only the symbolic dimensions of a model.")
 @loss_option
 @json_option
 def command(
-    file: Path, model: Path | None, dims: tuple[str, ...], loss: str | None, as_json: bool
+    file: Path,
+    model: Path | None,
+    dims: tuple[str, ...],
+    list_dims: bool,
+    loss: str | None,
+    as_json: bool,
 ) -> None:
     """Print what a model, a problem or a schedule holds.
 
@@ -43,7 +52,10 @@ def command(
     Or FILE is a schedule: what it computes again and where its peak is; with --model also what it
     keeps for the backward pass, with sizes.
     """
-    if is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
+    document: Mapping[str, object]
+    if list_dims:
+        document = _list_dims(file)
+    elif is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
         if dims:
             raise UsageError("a schedule has its own dimensions: no --dim")
         record = read_schedule(file)
@@ -56,6 +68,18 @@ def command(
         document = _show_graph(source)
     if as_json:
         click.echo(json.dumps(document))
+
+
+def _list_dims(file: Path) -> dict[str, object]:
+    if is_document(file):
+        raise UsageError("only a model has symbolic dimensions: no --list-dims")
+    dims = find_dims(load_proto(file).graph)
+    for name, inputs in dims.items():
+        more = f" and {len(inputs) - 1} more inputs" if len(inputs) > 1 else ""
+        echo_note(f"{name}: of input {inputs[0]!r}{more}; bind it with --dim {name}=VALUE")
+    if not dims:
+        echo_note("no symbolic dimensions: every input has a fixed size")
+    return {"dims": dims}
 
 
 def _ask(file: Path, dims: tuple[str, ...], loss: str | None) -> Asked:

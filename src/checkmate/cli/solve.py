@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.fencing import Choice, Search, fences_option, solve_fenced
+from checkmate.cli.noting import note_doubts
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -21,14 +22,14 @@ from checkmate.cli.options import (
     model_argument,
     parse_dims,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
-from checkmate.cli.source import Asked, Source, read_source
+from checkmate.cli.source import Asked, read_source
 from checkmate.cli.writing import Wanted, choose_files
 from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import make_document
-from checkmate.onnxio.effects import find_races
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 from checkmate.units import Share, format_nbytes_exactly
@@ -46,6 +47,7 @@ from checkmate.units import Share, format_nbytes_exactly
 @provider_option
 @dim_option
 @loss_option
+@shapes_option
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -73,6 +75,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    shapes_from_run: bool,
     strategy: str,
     time_limit: float,
     node_limit: int | None,
@@ -88,8 +91,9 @@ def command(
     """
     started = time.monotonic()
     files = choose_files(Wanted(model, output, onnx_path, copy_weights), costs)
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, arena))
-    _warn_of_races(source)
+    asked = Asked(parse_dims(dims), loss, costs, provider, arena, shapes_from_run)
+    source = read_source(model, asked)
+    note_doubts(source)
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
@@ -104,12 +108,3 @@ def command(
             "seconds": round(time.monotonic() - started, 3),
         }
         click.echo(json.dumps(document))
-
-
-def _warn_of_races(source: Source) -> None:
-    racing = () if source.model is None else find_races(source.model.nodes)
-    if racing and source.problem.costs.origin.provider != "cuda":
-        echo_note(
-            f"note: on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
-            " the original graph too: run with intra_op_num_threads = 1"
-        )

@@ -14,11 +14,13 @@ from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.onnxio.digest import digest_model
+from checkmate.onnxio.doubts import find_unrunnable
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
 from checkmate.problem import Problem
 from checkmate.profiler.flops import estimate_costs
+from checkmate.profiler.learn_types import learn_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Asked:
     provider: Literal["auto", "cuda", "cpu"] = "auto"
     arena: bool = False
     """Also fit what onnxruntime's arena adds to the bytes asked of it."""
+    shapes_from_run: bool = False
+    """Take shapes that no rule tells from one run."""
 
 
 def is_document(path: Path) -> bool:
@@ -67,7 +71,8 @@ def read_source(path: Path, asked: Asked) -> Source:
     """Return what ``path`` holds; a model is measured or counted as ``asked``."""
     if is_document(path):
         return _read_problem_source(path, asked)
-    model = read_model(path, asked.dims, asked.loss)
+    measured = learn_types(path, asked.dims) if asked.shapes_from_run else {}
+    model = read_model(path, asked.dims, asked.loss, measured)
     sha256 = digest_model(model)
     costs = find_costs(model, sha256, asked)
     # Costs that were not measured are of no provider.
@@ -85,7 +90,7 @@ def _read_problem_source(path: Path, asked: Asked) -> Source:
 
 def find_costs(model: Model, sha256: str, asked: Asked) -> Costs:
     """Return what the ops of ``model`` cost."""
-    if asked.costs == "flops":
+    if asked.costs == "flops" or (asked.costs == "auto" and find_unrunnable(model) is not None):
         return estimate_costs(model)
     if asked.costs != "auto":
         return _read_costs_for(model, sha256, Path(asked.costs))

@@ -5,44 +5,83 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import onnx
 
 from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
-from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.effects import find_overwritten, find_pin
 from checkmate.onnxio.functions import inline_functions
+from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
-from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
+from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
+from checkmate.onnxio.sequences import lower_sequences
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
-from checkmate.onnxio.views import find_source
+from checkmate.onnxio.views import find_source, is_view_op
 
 
-def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
+def read_model(
+    path: Path,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
+) -> Model:
     """Return the model in ``path`` with its graph, symbolic dimensions bound to ``dims``.
 
-    Model-local functions are inlined. Raises `InputError` (exit code 3) for whatever is not
+    Model-local functions are inlined. ``measured`` are types of tensors, for those that no rule
+    tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    proto = load_proto(path)
-    proto = inline_functions(proto)
+    proto = lower_sequences(inline_functions(load_proto(path)))
+    return build_model(path, proto, dims, loss, measured)
+
+
+def build_model(
+    path: Path,
+    proto: onnx.ModelProto,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
+) -> Model:
+    """Return the model that ``proto``, without functions, stands for; ``path`` is its place.
+
+    Raises what `read_model` does.
+    """
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
-    types, values = infer_types(proto, wirings, inputs)
+    scope = infer_types(proto, wirings, inputs, measured)
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
-    outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
-    backward = find_backward(ops, find_loss(outputs, types, loss))
-    pinned = tuple(find_pin(wiring.node, values) is not None for wiring in ops)
-    tensors = _make_tensors(proto.graph, ops, types)
+    return Model(
+        path,
+        proto,
+        tuple(wiring.node for wiring in ops),
+        scope.types,
+        scope.values,
+        scope.bodies,
+        tuple(scope.complaints),
+        dict(dims),
+        _make_graph(proto.graph, ops, scope, loss, path.stem),
+    )
+
+
+def _make_graph(
+    graph: onnx.GraphProto, ops: tuple[Wiring, ...], scope: Scope, loss: str | None, stem: str
+) -> Graph:
+    outputs = tuple(dict.fromkeys(output.name for output in graph.output))
+    backward = find_backward(ops, find_loss(outputs, scope.types, loss))
+    pinned = _find_pinned(ops, scope.values)
+    tensors = _make_tensors(graph, ops, scope.types)
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
-    graph = Graph(
-        proto.graph.name or path.stem,
+    return Graph(
+        graph.name or stem,
         tuple(
             Op(
                 name,
@@ -58,13 +97,21 @@ def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> 
         tensors,
         tuple(ids[output] for output in outputs),
     )
-    nodes = tuple(wiring.node for wiring in ops)
-    return Model(path, proto, nodes, types, values, dict(dims), graph)
+
+
+def _find_pinned(ops: Sequence[Wiring], values: Mapping[str, np.ndarray]) -> tuple[bool, ...]:
+    """Return, per op, whether it may run only once."""
+    overwritten = find_overwritten([wiring.node for wiring in ops])
+    return tuple(
+        find_pin(wiring.node, values) is not None
+        or (not is_view_op(wiring.node) and not overwritten.isdisjoint(wiring.reads))
+        for wiring in ops
+    )
 
 
 def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
     """Refuse a graph that reads or returns what nothing makes, or makes an input."""
-    given = {item.name for item in (*graph.input, *graph.initializer)}
+    given = {*(item.name for item in graph.input), *name_weights(graph)}
     made = {name for wiring in wirings for name in wiring.makes}
     for wiring in wirings:
         for name in wiring.reads:
@@ -102,7 +149,7 @@ def _make_tensors(
     outputs = {output.name for output in graph.output}
     used = outputs.union(name for wiring in ops for name in wiring.reads)
     constants = [node.output[0] for node in graph.node if node.op_type == "Constant"]
-    weights = [tensor.name for tensor in graph.initializer] + constants
+    weights = [*name_weights(graph), *constants]
     resident = [item.name for item in graph.input] + [name for name in weights if name in used]
     tensors = [
         Tensor(name, count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)
