@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
 from checkmate.onnxio.doubts import find_complaint, find_unrunnable
@@ -10,20 +12,27 @@ from checkmate.onnxio.effects import find_races
 
 def note_doubts(source: Source) -> None:
     """Say what is odd about the model."""
+    for doubt in list_doubts(source):
+        echo_note(f"note: {doubt}")
+
+
+def list_doubts(source: Source) -> Iterator[str]:
+    """Yield what is odd about the model."""
     model = source.model
     if model is None:
         return
-    unrunnable, complaint = find_unrunnable(model), find_complaint(model)
+    unrunnable = find_unrunnable(model)
+    complaint = find_complaint(model) if unrunnable is None else None
     if unrunnable is not None:
-        echo_note(
-            f"note: stock onnxruntime cannot run this model, as it lacks {unrunnable} of its"
+        yield (
+            f"stock onnxruntime cannot run this model, as it lacks {unrunnable} of its"
             " training build; costs are counted from shapes unless a file is given"
         )
     elif complaint is not None:
-        echo_note(f"note: onnx does not accept this model: {complaint}")
+        yield f"onnx does not accept this model: {complaint}"
     racing = find_races(model.nodes)
     if racing and source.problem.costs.origin.provider != "cuda":
-        echo_note(
-            f"note: on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
+        yield (
+            f"on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
             " the original graph too: run with intra_op_num_threads = 1"
         )

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from checkmate.cli.terminal import escape
 from checkmate.engine.solve import count_baseline_fragmentation_nbytes
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
@@ -24,17 +25,17 @@ SPACE_NAMES: Mapping[Space, str] = {
 
 
 def echo_note(text: str) -> None:
-    """Print one line to standard error."""
-    click.echo(text, err=True)
+    """Print one line to standard error; names in it may be anything."""
+    click.echo(escape(text), err=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table; the first column is left-aligned, the others are numbers."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False)
     for position, header in enumerate(headers):
-        table.add_column(header, justify="right" if position else "left", overflow="fold")
+        table.add_column(escape(header), justify="right" if position else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console(stderr=True, highlight=False, markup=False).print(table)
 
 

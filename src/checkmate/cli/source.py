@@ -61,6 +61,11 @@ class Asked:
 def is_document(path: Path) -> bool:
     """Return whether ``path`` is one of our JSON documents rather than a model."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise InputError(
+                f"cannot read {str(path)!r}: it is a pipe or a device, not a regular file",
+                hint="write it to a file first",
+            )
         with path.open("rb") as file:
             return file.read(256).lstrip()[:1] == b"{"
     except OSError as error:
@@ -108,3 +113,15 @@ def _read_costs_for(model: Model, sha256: str, path: Path) -> Costs:
             hint=f"profile this model with the same --dim: checkmate profile {model.path.name}",
         )
     return resolve_costs(record, model.graph)
+
+
+def read_scheduled(path: Path, record: ScheduleRecord, asked: Asked) -> Source:
+    """Return the model, or the problem, that ``record`` is for; ``asked`` is for models."""
+    if is_document(path):
+        asked = Asked({}, None, "auto")
+    try:
+        source = read_source(path, asked)
+    except UsageError as error:
+        raise InputError(f"the schedule does not fit the model: {error.message}") from error
+    source.check_digest(record)
+    return source

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
+from checkmate.onnxio.order import Wiring
 from checkmate.onnxio.views import is_view_op
 
 _RANDOM = frozenset(
@@ -22,7 +23,8 @@ _DROPOUTS: Mapping[tuple[str, str], int] = {
 """Per operator that drops elements: the input that says whether it does."""
 
 _UPDATE_DOMAINS = frozenset({"ai.onnx.preview.training", "ai.onnx.training"})
-_ONCE_PHASES = frozenset({"optimizer", "stats"})
+_ONCE_PHASES: Mapping[str, str] = {"optimizer": "optimizer update", "stats": "statistics update"}
+"""Per phase that a node says it is of, why it may run only once."""
 _OVERWRITING_OPS: Mapping[str, tuple[int, ...]] = {
     "AdamOptimizer": (1, 2, 4, 5, 6),
     "BatchNormInternal": (3, 4),
@@ -49,6 +51,22 @@ def find_races(nodes: Iterable[onnx.NodeProto]) -> tuple[str, ...]:
     )
 
 
+def find_pins(
+    wirings: Sequence[Wiring], values: Mapping[str, np.ndarray]
+) -> tuple[str | None, ...]:
+    """Return, per op in topological order, why it may run only once; None: it may run again."""
+    overwritten = find_overwritten([wiring.node for wiring in wirings])
+    return tuple(
+        find_pin(wiring.node, values)
+        or (
+            None
+            if is_view_op(wiring.node) or overwritten.isdisjoint(wiring.reads)
+            else "reads what is written over"
+        )
+        for wiring in wirings
+    )
+
+
 def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | None:
     """Return why ``node`` may run only once; None: it may be recomputed.
 
@@ -64,8 +82,8 @@ def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | No
         return "running statistics"
     if domain in _UPDATE_DOMAINS or _find_overwriting(node):
         return "optimizer update"
-    phases = {entry.value for entry in node.metadata_props if entry.key == "checkmate.phase"}
-    return "optimizer update" if phases & _ONCE_PHASES else None
+    phases = (entry.value for entry in node.metadata_props if entry.key == "checkmate.phase")
+    return next((_ONCE_PHASES[phase] for phase in phases if phase in _ONCE_PHASES), None)
 
 
 def _updates_statistics(norm: onnx.NodeProto) -> bool:

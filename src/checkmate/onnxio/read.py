@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import onnx
 
 from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
-from checkmate.onnxio.effects import find_overwritten, find_pin
+from checkmate.onnxio.effects import find_pins
 from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
@@ -23,7 +22,7 @@ from checkmate.onnxio.phases import find_backward, find_loss
 from checkmate.onnxio.sequences import lower_sequences
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
-from checkmate.onnxio.views import find_source, is_view_op
+from checkmate.onnxio.views import find_source
 
 
 def read_model(
@@ -38,8 +37,12 @@ def read_model(
     tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    proto = lower_sequences(inline_functions(load_proto(path)))
-    return build_model(path, proto, dims, loss, measured)
+    return build_model(path, read_proto(path), dims, loss, measured)
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """Return the model in ``path`` as its graph is made from it: without functions."""
+    return lower_sequences(inline_functions(load_proto(path)))
 
 
 def build_model(
@@ -77,7 +80,7 @@ def _make_graph(
 ) -> Graph:
     outputs = tuple(dict.fromkeys(output.name for output in graph.output))
     backward = find_backward(ops, find_loss(outputs, scope.types, loss))
-    pinned = _find_pinned(ops, scope.values)
+    pins = find_pins(ops, scope.values)
     tensors = _make_tensors(graph, ops, scope.types)
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
     return Graph(
@@ -87,25 +90,15 @@ def _make_graph(
                 name,
                 tuple(ids[read] for read in wiring.reads),
                 tuple(ids[made] for made in wiring.makes),
-                recomputable=not is_pinned,
+                recomputable=pin is None,
                 backward=is_backward,
             )
-            for name, wiring, is_pinned, is_backward in zip(
-                _name_ops(ops), ops, pinned, backward, strict=True
+            for name, wiring, pin, is_backward in zip(
+                name_ops(ops), ops, pins, backward, strict=True
             )
         ),
         tensors,
         tuple(ids[output] for output in outputs),
-    )
-
-
-def _find_pinned(ops: Sequence[Wiring], values: Mapping[str, np.ndarray]) -> tuple[bool, ...]:
-    """Return, per op, whether it may run only once."""
-    overwritten = find_overwritten([wiring.node for wiring in ops])
-    return tuple(
-        find_pin(wiring.node, values) is not None
-        or (not is_view_op(wiring.node) and not overwritten.isdisjoint(wiring.reads))
-        for wiring in ops
     )
 
 
@@ -125,7 +118,7 @@ def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
             raise GraphError(f"graph output {output.name!r} is made by nothing")
 
 
-def _name_ops(ops: Sequence[Wiring]) -> Iterator[str]:
+def name_ops(ops: Sequence[Wiring]) -> Iterator[str]:
     """Yield a unique name per op: its own, or one made from its operator and position."""
     counts = Counter(wiring.node.name for wiring in ops)
     taken = {name for name, count in counts.items() if count == 1}
