@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkmate.cli.report import echo_note, print_table
+from checkmate.cli.report import count_things, echo_note, print_table
 from checkmate.cli.terminal import shorten
 from checkmate.engine.footprint import Footprint, Kind, Life
 from checkmate.graph import Graph, OpId, Tensor
@@ -62,7 +62,7 @@ def print_memory(graph: Graph, found: Footprint) -> None:
     peak = found.peak
     saved = format_nbytes(_sum_nbytes(graph, found.saved))
     echo_note(f"inputs and parameters: {format_nbytes(peak.resident_nbytes)}")
-    echo_note(f"saved for the backward pass: {len(found.saved)} tensors, {saved}")
+    echo_note(f"saved for the backward pass: {count_things(len(found.saved), 'tensor')}, {saved}")
     echo_note(f"peak without recompute: {format_nbytes(peak.nbytes)} at {_locate(graph, peak.op)}")
     echo_note(f"  {', '.join(_list_parts(graph, found))}")
     bound = format_nbytes(found.bound_nbytes)
@@ -76,7 +76,7 @@ def print_memory(graph: Graph, found: Footprint) -> None:
         headers = ("in memory at the peak", "kind", "made by", "op, uses", "size")
         print_table(headers, [_format_life(graph, life) for life in found.at_peak[:_N_AT_PEAK]])
     rows = [
-        (shorten(t.name, _TENSOR_WIDTH), _shorten_op(graph, t.producer), format_nbytes(t.nbytes))
+        (shorten(t.name, 38), shorten(_name(graph, t.producer), 24), format_nbytes(t.nbytes))
         for t in _find_largest(graph, _N_LARGEST)
     ]
     print_table(("largest tensors", "made by", "size"), rows)

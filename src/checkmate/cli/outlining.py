@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from checkmate.cli.report import count_things
 from checkmate.onnxio.outline import Given, GivenKind, Outline
 from checkmate.units import format_nbytes
 
@@ -61,7 +62,7 @@ def list_lines(outline: Outline, bound: Mapping[str, int]) -> Iterator[str]:
     if outline.view_types:
         yield f"views: {_format_counts(outline.view_types)}"
     for name, inputs in outline.dims.items():
-        more = f" and {len(inputs) - 1} more inputs" if len(inputs) > 1 else ""
+        more = f" and {count_things(len(inputs) - 1, 'more input')}" if len(inputs) > 1 else ""
         value = bound.get(name, "not bound")
         yield f"dimension {name}: {value}, of input {inputs[0]!r}{more}"
     yield from _list_groups(outline)
@@ -77,7 +78,7 @@ def _list_groups(outline: Outline) -> Iterator[str]:
             unknown = len(group) - len(known)
             parts = [format_nbytes(sum(known))] if known else []
             parts += [f"{unknown} of unknown size"] if unknown else []
-            yield f"{title}: {len(group)} tensors, {' and '.join(parts)}"
+            yield f"{title}: {count_things(len(group), 'tensor')}, {' and '.join(parts)}"
 
 
 def _list_pins(outline: Outline) -> Iterator[str]:
@@ -85,8 +86,8 @@ def _list_pins(outline: Outline) -> Iterator[str]:
     for op, reason in outline.pins:
         reasons.setdefault(reason, []).append(op)
     for reason, ops in reasons.items():
-        more = ", ..." if len(ops) > _N_NAMES else ""
-        yield f"run only once, {reason}: {len(ops)} ops ({', '.join(ops[:_N_NAMES])}{more})"
+        named = ", ".join([*ops[:_N_NAMES], "..."] if len(ops) > _N_NAMES else ops)
+        yield f"run only once, {reason}: {count_things(len(ops), 'op')} ({named})"
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:

@@ -77,10 +77,10 @@ def _show_unsized(file: Path, asked: Asked, error: InputError) -> Shown:
     if missing:
         options = " ".join(f"--dim {dim}=VALUE" for dim in missing)
         notes.append(f"sizes and peaks need {options}")
-    else:
-        notes.append(f"not understood: {error.message}")
     _echo_all(f"note: {note}" for note in notes)
-    return Shown(document | {"notes": notes}, None if missing else error)
+    if missing:
+        return Shown(document | {"notes": notes})
+    return Shown(document | {"notes": [*notes, error.message]}, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ def echo_note(text: str) -> None:
     click.echo(escape(text), err=True)
 
 
+def count_things(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table; the first column is left-aligned, the others are numbers."""
     table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False)

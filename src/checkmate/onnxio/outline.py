@@ -188,12 +188,14 @@ def _name_dtype(elem_type: int) -> str:
 class _Uses:
     """Which tensors are read where, and which shapes gradients have."""
 
+    anywhere: frozenset[str]
+    """Read by some op."""
     forward: frozenset[str]
     """Read by an op that is neither backward nor an update."""
     update: frozenset[str]
     """Read by an update of the optimizer or of statistics."""
     shapes: frozenset[tuple[int, ...]]
-    """Of what backward ops hand to the caller or to an update, scalars left out."""
+    """Of what backward ops hand to the caller, and of what updates read; scalars left out."""
 
 
 def _find_uses(facts: _Facts) -> _Uses:
@@ -206,27 +208,29 @@ def _find_uses(facts: _Facts) -> _Uses:
         elif not is_backward:
             forward.update(wiring.reads)
         made.update(wiring.makes if is_backward else ())
-    wanted = update.union(output.name for output in facts.graph.output)
-    shapes = (facts.types[name].shape for name in made & wanted if name in facts.types)
+    handed = made.intersection(output.name for output in facts.graph.output) | update
+    shapes = (facts.types[name].shape for name in handed if name in facts.types)
     fixed = frozenset(shape for shape in shapes if shape and _UNKNOWN not in shape)
-    return _Uses(frozenset(forward), frozenset(update), fixed)
+    anywhere = frozenset(name for wiring in facts.wirings for name in wiring.reads)
+    return _Uses(anywhere, frozenset(forward), frozenset(update), fixed)
 
 
 def _find_kind(facts: _Facts, uses: _Uses, name: str, *, is_input: bool) -> GivenKind:
     """Return what a resident tensor is for.
 
-    A parameter is a tensor of floats that the forward pass reads, without symbolic dimensions,
-    and with the shape of something that the backward pass hands out or to an update: its
-    gradient or its new value. Or it is an initializer of several floats that the forward pass
-    reads. What the forward pass does not read is state where an update reads it, or where it has
-    such a shape.
+    A parameter is a tensor of floats that the forward pass reads, or nothing does, without
+    symbolic dimensions, and with the shape of something that the backward pass hands to the
+    caller or that an update reads: its gradient, its new value or its state. Or it is an
+    initializer of several floats that the forward pass reads. What other ops read is state where
+    an update reads it, or where it has such a shape.
     """
     known = facts.types.get(name)
     shape = known.shape if known is not None and known.elem_type in FLOATS else ()
     has_gradient = shape in uses.shapes and name not in facts.symbolic
     is_weight = not is_input and math.prod(shape) > 1
-    if name in uses.forward and (has_gradient or is_weight):
+    is_forward = name in uses.forward or name not in uses.anywhere
+    if is_forward and (has_gradient or is_weight):
         return "parameter"
-    if name not in uses.forward and (has_gradient or name in uses.update):
+    if not is_forward and (has_gradient or name in uses.update):
         return "state"
     return "data" if is_input else "constant"
