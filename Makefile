@@ -49,5 +49,5 @@ schedules: $(READY)
 	for item in $(SCHEDULES); do \
 	  name=$${item%%:*}; \
 	  $(BIN)/checkmate solve graphs/$$name.onnx --budget $${item##*:} --costs flops \
-	    --strategy greedy -o schedules/$$name.json || exit 1; \
+	    --strategy greedy --fences run -o schedules/$$name.json || exit 1; \
 	done

@@ -78,3 +78,25 @@ def deep_mlp(n_layers: int) -> str:
 
 
 DEEP_MLP = deep_mlp(4)
+
+
+def residual_mlp(n_layers: int) -> str:
+    """Return forward and backward of residual layers ``r = tanh(r w) + r``; batch N."""
+    steps: list[str] = []
+    for i in range(1, n_layers + 1):
+        below = f"r{i - 1}" if i > 1 else "x"
+        steps += [f"h{i} = MatMul({below}, w{i})", f"a{i} = Tanh(h{i})"]
+        steps += [f"r{i} = Add(a{i}, {below})"]
+    steps += [f"loss = ReduceSum <keepdims = 0> (r{n_layers})", f"shape = Shape(r{n_layers})"]
+    steps.append(f"d{n_layers} = ConstantOfShape <value = float[1] {{1.0}}> (shape)")
+    for i in range(n_layers, 0, -1):
+        below = f"r{i - 1}" if i > 1 else "x"
+        steps += [f"q{i} = Mul(a{i}, a{i})", f"p{i} = Sub(one, q{i})", f"g{i} = Mul(d{i}, p{i})"]
+        steps += [f"t{i} = Transpose <perm = [1, 0]> ({below})", f"dw{i} = MatMul(t{i}, g{i})"]
+        if i > 1:
+            steps += [f"u{i} = Transpose <perm = [1, 0]> (w{i})", f"e{i} = MatMul(g{i}, u{i})"]
+            steps += [f"d{i - 1} = Add(e{i}, d{i})"]
+    given = ["float[N, 32] x", *(f"float[32, 32] w{i + 1}" for i in range(n_layers))]
+    made = ["float loss", *(f"float[32, 32] dw{i + 1}" for i in range(n_layers))]
+    body = "\n".join(steps)
+    return f"res ({', '.join(given)}) => ({', '.join(made)}) <float one = {{1.0}}> {{ {body} }}"

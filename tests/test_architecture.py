@@ -19,7 +19,8 @@ FLOORS = {
     "solver": 4,
     "search": 5,
     "engine": 6,
-    "cli": 7, "__main__": 8,
+    "trial": 7,
+    "cli": 8, "__main__": 9,
 }  # fmt: skip
 WING = {"onnxio", "runtime", "profiler", "formats"}
 WING_STANDS_ON = {"profiler": {"runtime", "onnxio"}, "runtime": {"onnxio"}}

@@ -60,3 +60,23 @@ def test_a_file_that_is_no_archive_is_an_input_error(tmp_path: Path) -> None:
     path.write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"cannot read arrays in .*x\.npz"):
         SavedArrays(path)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_rounding"),
+    [(1 + 2**-17, True), (1 + 2**-15, False), (float("nan"), False), (float("inf"), False)],
+)
+def test_only_small_finite_differences_are_rounding(
+    other: float, is_rounding: bool, tmp_path: Path
+) -> None:
+    first = saved(tmp_path, "a", {"x": np.array([1.0, 1.0], np.float32)})
+    second = saved(tmp_path, "b", {"x": np.array([1.0, other], np.float32)})
+    (difference,) = compare_outputs(first, second)
+    assert difference.is_rounding == is_rounding
+
+
+def test_integers_do_not_round(tmp_path: Path) -> None:
+    first = saved(tmp_path, "a", {"x": np.array([10**9])})
+    second = saved(tmp_path, "b", {"x": np.array([10**9 + 1])})
+    (difference,) = compare_outputs(first, second)
+    assert not difference.is_rounding

@@ -24,7 +24,7 @@ def count_fences(path: Path) -> int:
 
 @pytest.mark.parametrize(
     ("options", "chosen"),
-    [((), "run"), (("--fences", "run"), "run"), (("--fences", "all"), "all")],
+    [((), "all"), (("--fences", "run"), "run"), (("--fences", "all"), "all")],
 )
 def test_fences_are_written_and_checked(
     options: tuple[str, ...], chosen: str, tmp_path: Path
@@ -63,7 +63,7 @@ def test_a_schedule_with_unknown_fences_is_refused(tmp_path: Path) -> None:
     save(tmp_path, WIDE)
     checkmate(*SOLVE, cwd=tmp_path)
     schedule = tmp_path / "s.json"
-    schedule.write_text(schedule.read_text().replace('"fences": "run"', '"fences": "high"'))
+    schedule.write_text(schedule.read_text().replace('"fences": "all"', '"fences": "high"'))
     checked = checkmate(
         "check", "model.onnx", "s.json", "--run", "--tolerance", "75%", cwd=tmp_path
     )

@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from checkmate.cli.fencing import choose_fences, fences_option
+from checkmate.cli.fencing import Choice, Search, fences_option, solve_fenced
 from checkmate.cli.noting import note_doubts
 from checkmate.cli.options import (
     Duration,
@@ -28,9 +28,8 @@ from checkmate.cli.record import make_record
 from checkmate.cli.report import echo_note, print_plan
 from checkmate.cli.source import Asked, read_source
 from checkmate.cli.writing import Wanted, choose_files
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import make_document
-from checkmate.onnxio.windows import Fences
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 from checkmate.units import Share, format_nbytes_exactly
@@ -81,7 +80,7 @@ def command(
     time_limit: float,
     node_limit: int | None,
     gap: float,
-    fences: Fences,
+    fences: Choice,
     arena: bool,
     as_json: bool,
 ) -> None:
@@ -99,8 +98,8 @@ def command(
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")
     limits = Limits(gap, None if node_limit else time_limit, node_limit)
-    plan = solve(source.problem, budget_nbytes, strategy, limits)
-    record = make_record(source, plan, baseline, choose_fences(source, fences))
+    plan, held = solve_fenced(source, Search(budget_nbytes, strategy, limits), fences)
+    record = make_record(source, plan, baseline, held)
     written = files.write(source.model, plan.schedule, record)
     print_plan(source.problem, plan, baseline, written)
     if as_json:

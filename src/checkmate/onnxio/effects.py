@@ -60,6 +60,8 @@ def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | No
     domain = "" if node.domain == "ai.onnx" else node.domain
     if node.op_type in _RANDOM or _drops(node, domain, values):
         return "random"
+    if node.op_type == "BatchNormalization" and _updates_statistics(node):
+        return "running statistics"
     if domain in _UPDATE_DOMAINS or _find_overwriting(node):
         return "optimizer update"
     phases = {entry.value for entry in node.metadata_props if entry.key == "checkmate.phase"}
@@ -82,8 +84,21 @@ def find_overwritten(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
 
 def _find_overwriting(node: onnx.NodeProto) -> tuple[int, ...]:
     """Return the inputs that ``node`` writes over."""
+    if node.domain in ("", "ai.onnx"):
+        is_norm = node.op_type == "BatchNormalization" and _updates_statistics(node)
+        return (3, 4) if is_norm and len(node.input) > 4 else ()
     positions = _OVERWRITING_OPS.get(node.op_type, ()) if node.domain == "com.microsoft" else ()
     return tuple(i for i in positions if i < len(node.input) and node.input[i])
+
+
+def _updates_statistics(norm: onnx.NodeProto) -> bool:
+    """Return whether ``norm`` makes new running statistics.
+
+    Where these are no graph outputs, as those of a recompute, onnxruntime's kernel writes them over
+    its inputs, so that the next compute would update them once more.
+    """
+    is_training = any(a.name == "training_mode" and a.i for a in norm.attribute)
+    return is_training or sum(map(bool, norm.output)) > 1
 
 
 def _drops(node: onnx.NodeProto, domain: str, values: Mapping[str, np.ndarray]) -> bool:

@@ -36,13 +36,32 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     del rewritten.graph.node[:]
     constants = (node for node in model.proto.graph.node if node.op_type == "Constant")
     rewritten.graph.node.extend(constants)
-    nodes = _Rewriter(model, schedule).run()
     if fences != "none":
         del rewritten.graph.value_info[:]
-    fenced = add_fences(model, schedule.order, nodes, fences)
-    outputs = {out.name for out in model.proto.graph.output}
-    rewritten.graph.node.extend(_release_unread(fenced, outputs))
+    rewritten.graph.node.extend(rewrite_nodes(model, schedule, fences))
     return rewritten
+
+
+def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
+    """Return the nodes of the rewritten model, but for the constants of ``model``."""
+    fenced = add_fences(model, schedule.order, _Rewriter(model, schedule).run(), fences)
+    outputs = {out.name for out in model.proto.graph.output}
+    return tuple(_release_unread(fenced, outputs))
+
+
+def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
+    """Return the name of the node that each compute of ``schedule`` becomes, in its order."""
+    return tuple(node.name for node in _Rewriter(model, schedule).run())
+
+
+def name_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[str, ...]:
+    """Return the names of the rewritten nodes in their order, Shape and Size and constants apart.
+
+    These run where they like.
+    """
+    nodes = rewrite_nodes(model, schedule, fences)
+    hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
+    return tuple(n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant")
 
 
 def name_recompute(name: str, number: int) -> str:

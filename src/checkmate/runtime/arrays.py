@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from checkmate.errors import InputError
-from checkmate.runtime.dtypes import ELEM_TYPES, NUMPY_DTYPES, raw_dtype
+from checkmate.runtime.dtypes import ELEM_TYPES, FLOAT_TYPES, NUMPY_DTYPES, raw_dtype
 
 _INDEX = "index.json"
+ROUNDING_ULPS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,9 @@ class Difference:
     """How many elements differ; 0: its type or shape differs, or one run lacks it."""
     max_error: float
     """The largest absolute difference among the finite ones."""
+    is_rounding: bool = False
+    """Every difference is finite, and within `ROUNDING_ULPS` units in the last place of the
+    tensor's largest element: as much as another order of the same sums moves them."""
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -102,7 +107,19 @@ def _compare(name: str, first: np.ndarray, second: np.ndarray) -> Difference | N
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.abs(_widen(first)[differs] - _widen(second)[differs])
     finite = errors[np.isfinite(errors)]
-    return Difference(name, int(differs.sum()), float(finite.max(initial=0.0)))
+    max_error = float(finite.max(initial=0.0))
+    is_rounding = len(finite) == len(errors) and max_error <= _count_rounding(first)
+    return Difference(name, int(differs.sum()), max_error, is_rounding)
+
+
+def _count_rounding(array: np.ndarray) -> float:
+    """Return the most that rounding is taken to move an element of ``array``."""
+    if ELEM_TYPES[array.dtype] not in FLOAT_TYPES:
+        return 0.0
+    wide = _widen(array)
+    largest = np.abs(wide).max(initial=0.0, where=np.isfinite(wide))
+    last_place = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+    return ROUNDING_ULPS * last_place * float(largest)
 
 
 def _widen(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,169 @@
+"""A rewritten model as a problem of its own: copies are ops, fences have bytes.
+
+What it takes is what a run of the file takes, to the byte: a fence is a few tiny tensors, which
+the schedule alone does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+from onnx import numpy_helper
+
+from checkmate.costs import Costs
+from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
+from checkmate.liveness import insert_frees
+from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import Wiring, sort_nodes, wire
+from checkmate.onnxio.rewrite import name_computes, rewrite_nodes
+from checkmate.onnxio.windows import Fences
+from checkmate.placement import ArenaRules
+from checkmate.problem import Problem
+from checkmate.schedule import Schedule
+
+_SCALAR_NBYTES = 8
+_MAX_COPIED_RANK = 15
+"""Zeros of more dimensions are read where the file has them."""
+
+
+def expand(
+    problem: Problem, model: Model, schedule: Schedule, fences: Fences
+) -> tuple[Problem, Schedule]:
+    """Return what the file runs that ``schedule`` with ``fences`` makes of ``model``.
+
+    ``problem`` is that of ``model``. Ops are in the order in which onnxruntime runs them with the
+    options that we recommend.
+    """
+    names = name_computes(model, schedule)
+    expander = _Expander(problem, model, dict(zip(names, schedule.order, strict=True)))
+    nodes = rewrite_nodes(model, schedule, fences)
+    for node in nodes:
+        if node.op_type == "Constant":
+            expander.add_zeros(node)
+    wirings = sort_nodes([wire(node) for node in nodes if node.op_type != "Constant"])
+    for wiring in wirings:
+        expander.add_op(wiring)
+    expanded = expander.finish([output.name for output in model.proto.graph.output])
+    return expanded, insert_frees(expanded.graph, [OpId(i) for i in range(len(wirings))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What an op makes: bytes, or a view of what it reads."""
+
+    nbytes: int
+    source: str | None = None
+
+
+class _Expander:
+    """Collects tensors and ops; knows of which op of the problem each is."""
+
+    def __init__(self, problem: Problem, model: Model, computes: dict[str, OpId]) -> None:
+        self._problem = problem
+        self._wirings = tuple(wire(node) for node in model.nodes)
+        self._computes = computes
+        self._tensors = [t for t in problem.graph.tensors if t.producer is None]
+        self._ids = {tensor.name: TensorId(i) for i, tensor in enumerate(self._tensors)}
+        self._known = {tensor.name: tensor for tensor in problem.graph.tensors}
+        self._ops: list[Op] = []
+        self._origin: list[OpId | None] = []
+        self._zeros: list[TensorId] = []
+        self._in_place: dict[TensorId, TensorId] = {}
+        self._unsized: set[str] = set()
+        """Tensors whose shape onnxruntime does not know, because a fence is before them."""
+
+    def add_zeros(self, node: onnx.NodeProto) -> None:
+        rank = len(numpy_helper.to_array(node.attribute[0].t))
+        tensor = self._add_tensor(node.output[0], _Made(rank * _SCALAR_NBYTES), None)
+        if rank <= _MAX_COPIED_RANK:
+            self._zeros.append(tensor)
+
+    def add_op(self, wiring: Wiring) -> None:
+        op = self._computes.get(wiring.node.name)
+        position = OpId(len(self._ops))
+        made = self._describe(wiring) if op is None else self._copy(op, wiring)
+        inputs = tuple(self._ids[name] for name in wiring.reads)
+        outputs = tuple(
+            self._add_tensor(name, what, position)
+            for name, what in zip(wiring.makes, made, strict=True)
+        )
+        self._ops.append(Op(wiring.node.name, inputs, outputs))
+        self._origin.append(op)
+        if not self._unsized.isdisjoint(wiring.reads):
+            self._unsized.update(wiring.makes)
+        if op is not None:
+            self._place(op, wiring)
+
+    def finish(self, outputs: Sequence[str]) -> Problem:
+        read = {tensor for op in self._ops for tensor in op.inputs}
+        made = [tensor for op in self._ops for tensor in op.outputs]
+        # onnxruntime frees a tensor after its last reader: without one, never.
+        ends = [self._ids[name] for name in outputs] + [t for t in made if t not in read]
+        name = self._problem.graph.name
+        graph = Graph(name, tuple(self._ops), tuple(self._tensors), tuple(dict.fromkeys(ends)))
+        return Problem(graph, self._make_costs(), self._make_rules())
+
+    def _add_tensor(self, name: str, made: _Made, producer: OpId | None) -> TensorId:
+        source = None if made.source is None else self._ids[made.source]
+        self._ids[name] = TensorId(len(self._tensors))
+        self._tensors.append(Tensor(name, made.nbytes, producer, source))
+        return self._ids[name]
+
+    def _copy(self, op: OpId, wiring: Wiring) -> list[_Made]:
+        """Return what a compute of ``op`` makes, which reads other instances of its tensors."""
+        own = self._wirings[op]
+        read = dict(zip(own.reads, wiring.reads, strict=True))
+        tensors = self._problem.graph.tensors
+        made: list[_Made] = []
+        for name in own.makes:
+            known = self._known[name]
+            source = None if known.source is None else read[tensors[known.source].name]
+            made.append(_Made(known.nbytes, source))
+        return made
+
+    def _describe(self, wiring: Wiring) -> list[_Made]:
+        """Return what a node of a fence makes."""
+        node = wiring.node
+        if node.op_type == "Reshape":
+            self._unsized.add(node.output[0])
+            return [_Made(0, node.input[0])]
+        if node.op_type == "Mul":
+            return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
+        return [_Made(_SCALAR_NBYTES)]
+
+    def _place(self, op: OpId, wiring: Wiring) -> None:
+        """Note what the output may take over; onnxruntime must know that the shapes are equal."""
+        rules, tensors = self._problem.arena, self._problem.graph.tensors
+        if rules is None or wiring.makes[0] in self._unsized:
+            return
+        own = self._wirings[op]
+        read = dict(zip(own.reads, wiring.reads, strict=True))
+        made = dict(zip(own.makes, wiring.makes, strict=True))
+        for output in self._problem.graph.ops[op].outputs:
+            given = rules.in_place.get(output)
+            if given is not None:
+                place = self._ids[made[tensors[output].name]]
+                self._in_place[place] = self._ids[read[tensors[given].name]]
+
+    def _make_costs(self) -> Costs:
+        costs = self._problem.costs
+        return Costs(
+            tuple(0 if op is None else costs.time_ns[op] for op in self._origin),
+            tuple(0 if op is None else costs.workspace_nbytes[op] for op in self._origin),
+            costs.origin,
+        )
+
+    def _make_rules(self) -> ArenaRules | None:
+        rules = self._problem.arena
+        if rules is None:
+            return None
+        names = [self._problem.graph.tensors[tensor].name for tensor in rules.resident]
+        partial = (i for i, op in enumerate(self._origin) if op in rules.partial)
+        return replace(
+            rules,
+            resident=(*(self._ids[name] for name in names), *self._zeros),
+            in_place=self._in_place,
+            partial=frozenset(map(OpId, partial)),
+        )

@@ -1,0 +1,44 @@
+"""Seeds for random ops, so that two graphs draw the same numbers and can be compared."""
+
+from __future__ import annotations
+
+import zlib
+
+import onnx
+
+from checkmate.onnxio.model import Model
+
+_RANDOM_OPS = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
+    | {"RandomUniform", "RandomUniformLike"}
+)
+
+
+def is_random(model: Model) -> bool:
+    """Return whether some op of ``model`` draws other numbers in each session."""
+    return any(_is_unseeded(node) for node in model.nodes)
+
+
+def render_seeded(proto: onnx.ModelProto) -> bytes:
+    """Return ``proto`` as a file in which each random node without a seed has one.
+
+    It follows from the name of what the node makes: the same in each graph that makes that tensor,
+    while a copy of the node gets another. What is drawn twice is not the same twice, as without.
+    """
+    seeded = onnx.ModelProto()
+    seeded.CopyFrom(proto)
+    for node in seeded.graph.node:
+        if _is_unseeded(node):
+            # Twenty bits are exact as a float too.
+            seed = zlib.crc32(node.output[0].encode()) >> 12
+            value = seed if node.op_type == "Dropout" else float(seed)
+            node.attribute.append(onnx.helper.make_attribute("seed", value))
+    content: bytes = seeded.SerializeToString()
+    return content
+
+
+def _is_unseeded(node: onnx.NodeProto) -> bool:
+    """Return whether ``node`` is random and has no seed; Dropout is so in training mode alone."""
+    is_known = node.domain in ("", "ai.onnx") and node.op_type in _RANDOM_OPS
+    can_draw = node.op_type != "Dropout" or (len(node.input) > 2 and bool(node.input[2]))
+    return is_known and can_draw and all(a.name != "seed" for a in node.attribute)

@@ -1,0 +1,1 @@
+"""Both graphs run, and what that proves of a schedule."""

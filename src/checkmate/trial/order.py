@@ -1,0 +1,91 @@
+"""The order in which a run executed the ops, against the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from checkmate.onnxio.order import Wiring, wire
+from checkmate.onnxio.rewrite import name_computes, name_nodes
+from checkmate.onnxio.windows import find_run_starts, is_early, is_view
+from checkmate.trial.rewriting import Rewriting
+
+_MAX_PLACES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where an executed order left what was asked of it."""
+
+    misplaced: tuple[tuple[str, str], ...] = ()
+    """The first few pairs (scheduled op, op that ran in its place)."""
+    n_fused: int = 0
+    """Computes that did not run under their name: optimizers fuse ops and rename what they make."""
+
+
+def compare_exactly(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
+    """Return where ``executed`` is not the rewritten file, node by node.
+
+    Shape and Size run where they like.
+    """
+    planned = list(name_nodes(rewriting.model, rewriting.schedule, rewriting.fences))
+    # Nodes within the bodies of control flow are executed too.
+    known = frozenset(planned)
+    ran = [name for name in executed if name in known]
+    length = max(len(planned), len(ran))
+    padded = zip(
+        planned + ["nothing"] * (length - len(planned)),
+        ran + ["nothing"] * (length - len(ran)),
+        strict=True,
+    )
+    return Order(tuple(pair for pair in padded if pair[0] != pair[1])[:_MAX_PLACES])
+
+
+def compare_computes(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
+    """Return where the ops that ran under their names left the order of the schedule.
+
+    What reads nothing, and Shape and Size, run where they like.
+    """
+    ranks = _rank(rewriting, range(len(rewriting.schedule.order)), is_early)
+    return _compare(ranks, executed)
+
+
+def compare_windows(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
+    """Return where ops that ran under their names passed the start of a run of recomputes.
+
+    Views, and what follows from shapes alone, may come early.
+    """
+    starts = find_run_starts(rewriting.schedule.order)
+    windows: list[int] = []
+    for position in range(len(rewriting.schedule.order)):
+        windows.append((windows[-1] if windows else 0) + (position in starts))
+    values = rewriting.model.values
+
+    def floats(wiring: Wiring) -> bool:
+        return is_early(wiring) or is_view(wiring) or all(n in values for n in wiring.makes)
+
+    return _compare(_rank(rewriting, windows, floats), executed)
+
+
+def _rank(
+    rewriting: Rewriting, ranks: range | list[int], floats: Callable[[Wiring], bool]
+) -> dict[str, int]:
+    """Return the rank of each compute by the name of its node, without those that float."""
+    order = rewriting.schedule.order
+    wirings = [wire(node) for node in rewriting.model.nodes]
+    names = name_computes(rewriting.model, rewriting.schedule)
+    computes = zip(names, order, ranks, strict=True)
+    return {name: rank for name, op, rank in computes if not floats(wirings[op])}
+
+
+def _compare(ranks: dict[str, int], executed: tuple[str, ...]) -> Order:
+    """Return the neighbours of which the second should have run before the first."""
+    ran = [name for name in executed if name in ranks]
+    misplaced: list[tuple[str, str]] = []
+    last = ran[0] if ran else ""
+    for name in ran:
+        if ranks[name] < ranks[last]:
+            misplaced.append((name, last))
+        else:
+            last = name
+    return Order(tuple(misplaced[:_MAX_PLACES]), len(ranks) - len(set(ran)))

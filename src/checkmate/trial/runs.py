@@ -1,0 +1,154 @@
+"""Both graphs run under each set of session options, and what they did."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from checkmate.formats.schedule_json import ScheduleRecord
+from checkmate.onnxio.model import Model
+from checkmate.profiler.specify import specify_inputs
+from checkmate.runtime.arrays import Difference, compare_outputs
+from checkmate.runtime.device import probe_device
+from checkmate.runtime.execute import RunOptions, RunResult, run_model
+from checkmate.runtime.protocol import Manner, Settings
+from checkmate.trial.order import Order, compare_computes, compare_exactly, compare_windows
+from checkmate.trial.proof import Held, Proof, prove
+from checkmate.trial.rewriting import Files, Rewriting, write_pair
+
+N_RUNS = 3
+_N_TIMED_RUNS = 5
+
+_REFERENCES: Mapping[Manner, Manner] = {
+    "scheduled": "scheduled",
+    "default": "default",
+    # Memory patterns move tensors, not numbers.
+    "default-no-pattern": "default",
+}
+"""Per set of options: the one under which the original is run to compare with."""
+
+MANNERS: tuple[Manner, ...] = tuple(_REFERENCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What both graphs did on equal inputs under one set of options."""
+
+    manner: Manner
+    original: RunResult
+    rewritten: RunResult
+    differences: tuple[Difference, ...]
+    """Outputs that are not equal, bit for bit."""
+    is_repeatable: bool
+    """The rewritten graph repeats its outputs in later runs, or the original does not either."""
+    is_single_threaded: bool
+    """The outputs were compared in runs with one thread, because they differed with several."""
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """All that was run."""
+
+    pairs: tuple[Pair, ...]
+    """One for each set of options, those that we recommend first."""
+    proof: Proof | None
+    """None: the budget leaves nothing that an arena could be limited to."""
+
+
+def run_trial(
+    rewriting: Rewriting,
+    record: ScheduleRecord,
+    provider: Literal["auto", "cuda", "cpu"],
+    manners: Sequence[Manner] = MANNERS,
+) -> Trial:
+    """Run a model and its rewriting in child processes and return what they did."""
+    found = probe_device(provider).provider
+    with (
+        tempfile.TemporaryDirectory(prefix="checkmate-") as name,
+        write_pair(rewriting, Path(name)) as files,
+    ):
+        runner = _Runner(rewriting.model, files, Path(name), found)
+        pairs = tuple(_run_pair(rewriting, runner, manner) for manner in manners)
+        first = pairs[0]
+        held = Held(_find_live(first.original), _find_live(first.rewritten))
+        proof = prove(rewriting.model, files, record, Settings(found), held)
+    return Trial(pairs, proof)
+
+
+def _find_live(result: RunResult) -> int | None:
+    """Return the most that a run asked for, where that was counted to the byte."""
+    return max(result.run_nbytes) if result.meter == "allocator" else None
+
+
+class _Runner:
+    """Runs the original and the rewritten file on equal inputs, each once per setting."""
+
+    def __init__(
+        self, model: Model, files: Files, folder: Path, provider: Literal["cuda", "cpu"]
+    ) -> None:
+        self._specs = specify_inputs(model)
+        fed = {spec.name for spec in self._specs}
+        tensors = model.graph.tensors
+        weights = [t.nbytes for t in tensors if t.producer is None and t.name not in fed]
+        self._initializers_nbytes = sum(weights)
+        self._files, self._folder = files, folder
+        self._done: dict[tuple[Path, Settings], RunResult] = {}
+        self.provider = provider
+
+    def run(self, manner: Manner, *, threads: int) -> tuple[RunResult, RunResult]:
+        """Return what the original and the rewritten graph do."""
+        original = Settings(self.provider, threads, manner=_REFERENCES[manner])
+        rewritten = Settings(self.provider, threads, manner=manner)
+        return self._run(self._files.original, original), self._run(
+            self._files.rewritten, rewritten
+        )
+
+    def _run(self, path: Path, settings: Settings) -> RunResult:
+        key = (path, settings)
+        if key not in self._done:
+            is_timed = settings.manner == "scheduled" and settings.threads == 0
+            options = RunOptions(
+                settings,
+                n_runs=N_RUNS,
+                n_timed_runs=_N_TIMED_RUNS if is_timed else 0,
+                outputs=self._folder / f"outputs-{len(self._done)}.npz",
+                initializers_nbytes=self._initializers_nbytes,
+            )
+            self._done[key] = run_model(path, self._specs, options)
+        return self._done[key]
+
+
+def _run_pair(rewriting: Rewriting, runner: _Runner, manner: Manner) -> Pair:
+    original, rewritten = runner.run(manner, threads=0)
+    compared = [_compare(original, rewritten)]
+    if compared[0] != ((), True) and runner.provider == "cpu":
+        # Some kernels race: with several threads, not even one graph repeats its numbers.
+        compared.append(_compare(*runner.run(manner, threads=1)))
+    differences, is_repeatable = compared[-1]
+    return Pair(
+        manner,
+        original,
+        rewritten,
+        differences,
+        is_repeatable,
+        is_single_threaded=len(compared) > 1,
+        order=_compare_order(rewriting, manner, rewritten.executed),
+    )
+
+
+def _compare(first: RunResult, second: RunResult) -> tuple[tuple[Difference, ...], bool]:
+    assert first.outputs is not None
+    assert second.outputs is not None
+    is_repeatable = second.is_repeatable or not first.is_repeatable
+    return compare_outputs(first.outputs, second.outputs), is_repeatable
+
+
+def _compare_order(rewriting: Rewriting, manner: Manner, executed: tuple[str, ...]) -> Order:
+    if manner == "scheduled":
+        return compare_exactly(rewriting, executed)
+    compare = compare_windows if rewriting.fences == "run" else compare_computes
+    return compare(rewriting, executed)
