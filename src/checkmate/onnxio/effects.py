@@ -86,16 +86,6 @@ def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | No
     return next((_ONCE_PHASES[phase] for phase in phases if phase in _ONCE_PHASES), None)
 
 
-def _updates_statistics(norm: onnx.NodeProto) -> bool:
-    """Return whether ``norm`` makes new running statistics.
-
-    Where these are no graph outputs, as those of a recompute, onnxruntime's kernel writes them over
-    its inputs, so that the next compute would update them once more.
-    """
-    is_training = any(a.name == "training_mode" and a.i for a in norm.attribute)
-    return is_training or sum(map(bool, norm.output)) > 1
-
-
 def find_overwritten(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
     """Return the tensors that some op writes over, and what shares their storage.
 
@@ -112,8 +102,21 @@ def find_overwritten(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
 
 def _find_overwriting(node: onnx.NodeProto) -> tuple[int, ...]:
     """Return the inputs that ``node`` writes over."""
+    if node.domain in ("", "ai.onnx"):
+        is_norm = node.op_type == "BatchNormalization" and _updates_statistics(node)
+        return (3, 4) if is_norm and len(node.input) > 4 else ()
     positions = _OVERWRITING_OPS.get(node.op_type, ()) if node.domain == "com.microsoft" else ()
     return tuple(i for i in positions if i < len(node.input) and node.input[i])
+
+
+def _updates_statistics(norm: onnx.NodeProto) -> bool:
+    """Return whether ``norm`` makes new running statistics.
+
+    Where these are no graph outputs, as those of a recompute, onnxruntime's kernel writes them over
+    its inputs, so that the next compute would update them once more.
+    """
+    is_training = any(a.name == "training_mode" and a.i for a in norm.attribute)
+    return is_training or sum(map(bool, norm.output)) > 1
 
 
 def _drops(node: onnx.NodeProto, domain: str, values: Mapping[str, np.ndarray]) -> bool:
