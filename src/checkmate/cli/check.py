@@ -18,9 +18,9 @@ from checkmate.cli.options import (
     provider_option,
     shapes_option,
 )
-from checkmate.cli.source import Asked, is_document, read_scheduled
+from checkmate.cli.source import Asked, Source, is_document, read_source
 from checkmate.cli.verdicts import make_document, print_trial
-from checkmate.errors import MismatchError, UsageError
+from checkmate.errors import InputError, MismatchError, UsageError
 from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resolve_instructions
 from checkmate.trial.judgement import Terms, judge
 from checkmate.trial.rewriting import Rewriting
@@ -75,7 +75,7 @@ def command(
         raise UsageError("a problem file cannot run", hint="give the model that it was made from")
     has_arena = "arena_limit_nbytes" in record.runtime
     asked = Asked(record.dims, loss, costs or "flops", provider, has_arena, shapes_from_run)
-    source = read_scheduled(model, record, asked)
+    source = _read_source(model, record, asked)
     steps = resolve_instructions(record, source.problem.graph)
     document = certify_record(source.problem, steps, record, is_sure=costs is not None)
     failures: tuple[str, ...] = ()
@@ -101,3 +101,15 @@ def _raise_failures(failures: Sequence[str], record: ScheduleRecord) -> None:
         if is_counted
         else None,
     )
+
+
+def _read_source(model: Path, record: ScheduleRecord, asked: Asked) -> Source:
+    """Return the model, or the problem, that ``record`` is for."""
+    if is_document(model):
+        asked = Asked({}, None, "auto")
+    try:
+        source = read_source(model, asked)
+    except UsageError as error:
+        raise InputError(f"the schedule does not fit the model: {error.message}") from error
+    source.check_digest(record)
+    return source

@@ -113,15 +113,3 @@ def _read_costs_for(model: Model, sha256: str, path: Path) -> Costs:
             hint=f"profile this model with the same --dim: checkmate profile {model.path.name}",
         )
     return resolve_costs(record, model.graph)
-
-
-def read_scheduled(path: Path, record: ScheduleRecord, asked: Asked) -> Source:
-    """Return the model, or the problem, that ``record`` is for; ``asked`` is for models."""
-    if is_document(path):
-        asked = Asked({}, None, "auto")
-    try:
-        source = read_source(path, asked)
-    except UsageError as error:
-        raise InputError(f"the schedule does not fit the model: {error.message}") from error
-    source.check_digest(record)
-    return source
