@@ -21,7 +21,7 @@ from checkmate.cli.options import (
 )
 from checkmate.cli.overview import Shown, show_source
 from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
-from checkmate.cli.source import Asked, is_document, read_scheduled
+from checkmate.cli.source import Asked, is_document, read_source
 from checkmate.engine.inspect import find_retention
 from checkmate.errors import UsageError
 from checkmate.formats.fields import peek_format
@@ -118,7 +118,9 @@ def _show_schedule(
     if model is None:
         return document
     has_arena = "arena_limit_nbytes" in record.runtime
-    source = read_scheduled(model, record, replace(asked, dims=record.dims, arena=has_arena))
+    asked = replace(asked, dims=record.dims, arena=has_arena)
+    source = read_source(model, Asked({}) if is_document(model) else asked)
+    source.check_digest(record)
     steps = resolve_instructions(record, source.problem.graph)
     certified = certify_record(source.problem, steps, record, is_sure=is_sure)
     return document | {"certified": certified} | _show_retention(source.problem.graph, steps)
