@@ -99,6 +99,20 @@ def test_saved_are_the_forward_tensors_that_the_backward_pass_reads() -> None:
     assert sorted(name_saved(small, find_footprint(small))) == ["f0", "f1", "f2", "loss"]
 
 
+def test_a_quick_search_finds_a_budget_below_the_peak() -> None:
+    found = find_footprint(training_chain(12))
+    assert found.peak.nbytes == 14
+    assert found.smallest_nbytes is not None
+    assert found.bound_nbytes == 3
+    assert found.smallest_nbytes <= 5
+
+
+def test_a_large_graph_is_not_searched() -> None:
+    sizes = (3,) * 2000
+    assert find_footprint(chain(*sizes)).smallest_nbytes == 6
+    assert find_footprint(chain(*sizes, 3)).smallest_nbytes is None
+
+
 def test_without_a_backward_pass_nothing_is_saved() -> None:
     assert find_footprint(chain(4, 2, 7, 1)).saved == ()
 

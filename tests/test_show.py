@@ -117,8 +117,10 @@ def test_a_bound_model_is_shown_with_its_dimensions(tmp_path: Path) -> None:
     save(tmp_path, SYMBOLIC)
     told = show(tmp_path, "model.onnx", "--dim", "M=4", "--dim", "N=5")
     assert (told["missing_dims"], told["baseline_peak_nbytes"]) == ([], 1288)
-    kinds = {given["name"]: given["kind"] for given in told["given"]}
-    assert kinds["x"] == "data"
+    # With as many samples as features, x has the shape of a gradient.
+    square = show(tmp_path, "model.onnx", "--dim", "M=4", "--dim", "N=8")
+    kinds = {given["name"]: given["kind"] for given in square["given"]}
+    assert (kinds["x"], kinds["w"]) == ("data", "parameter")
 
 
 def test_an_unknown_dimension_is_a_usage_error(tmp_path: Path) -> None:

@@ -110,3 +110,13 @@ def test_names_of_problem_files_are_escaped(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\\x1b[2J" in done.stderr
     assert {c for c in done.stderr if c != "\n" and not c.isprintable()} == set()
+
+
+def test_an_error_about_an_operator_is_escaped(tmp_path: Path) -> None:
+    proto = onnx.load(save(tmp_path, "g (float[2] x) => (float[2] y) { a = Abs(x) y = Exp(a) }"))
+    proto.graph.node[0].op_type = f"Strange{CLEAR}"
+    save_proto(tmp_path, proto)
+    done = checkmate("solve", "model.onnx", "--budget", "1GiB", "--costs", "flops", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: op Strange\\x1b[2J")
+    assert "\x1b" not in done.stderr

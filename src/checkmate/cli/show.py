@@ -73,7 +73,9 @@ def command(
     what it computes again and where its peak is; with --model it is simulated and certified, and
     what it keeps for the backward pass is shown.
     """
-    asked = Asked(parse_dims(dims), loss, costs or "flops", provider, False, shapes_from_run)
+    asked = Asked(
+        parse_dims(dims), loss, costs or "flops", provider, shapes_from_run=shapes_from_run
+    )
     shown: Shown
     if list_dims:
         shown = Shown(_list_dims(file))
