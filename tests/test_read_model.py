@@ -93,18 +93,18 @@ def test_a_size_that_depends_on_data_is_refused_by_name(tmp_path: Path) -> None:
 def test_an_op_that_onnx_does_not_know_is_refused_by_name(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 18, "com.acme" : 1]>\n'
     model = onnx.parser.parse_model(
-        text + "g (float[4] x) => (float[4] y) { y = com.acme.Wobble(x) }"
+        text + "g (float[N] x) => (float[4] y) { y = com.acme.Wobble(x) }"
     )
     with pytest.raises(InputError, match=r"com.acme:Wobble .* is not known to onnx.* tensor 'y'"):
-        read_model(save_proto(tmp_path, model), {})
+        read_model(save_proto(tmp_path, model), {"N": 4})
 
 
 def test_a_sequence_is_refused_by_name(tmp_path: Path) -> None:
     path = save(
         tmp_path,
-        """g (float[4] x) => (float[4] y) {
+        """g (float[4] x, int64 i) => (float[4] y) {
             s = SequenceConstruct(x)
-            y = ConcatFromSequence <axis = 0> (s)
+            y = SequenceAt(s, i)
         }""",
     )
     with pytest.raises(InputError, match=r"tensor 's', made by SequenceConstruct .* is a sequence"):

@@ -17,6 +17,7 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Asked, Source, is_document, read_source_of
@@ -43,6 +44,7 @@ from checkmate.trial.runs import run_trial
 @click.option("--costs", metavar="FILE", help="Costs to verify times and workspace with.")
 @provider_option
 @loss_option
+@shapes_option
 @click.option(
     "--tolerance",
     type=Percent(),
@@ -59,6 +61,7 @@ def command(
     costs: str | None,
     provider: Literal["auto", "cuda", "cpu"],
     loss: str | None,
+    shapes_from_run: bool,
     tolerance: float,
     as_json: bool,
 ) -> None:
@@ -75,7 +78,14 @@ def command(
     if run and is_document(model):
         raise UsageError("a problem file cannot run", hint="give the model that it was made from")
     has_arena = "arena_limit_nbytes" in record.runtime
-    asked = Asked(record.dims, loss, costs or "flops", provider, has_arena)
+    asked = Asked(
+        record.dims,
+        loss,
+        costs or "flops",
+        provider,
+        has_arena,
+        shapes_from_run=shapes_from_run,
+    )
     source = _read_source(model, record, asked)
     steps = resolve_instructions(record, source.problem.graph)
     document = certify_record(source.problem, steps, record, is_sure=costs is not None)

@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from checkmate import __version__
+from checkmate.cli.terminal import escape, escape_lines
 from checkmate.errors import CheckmateError, OutputError
 
 _COMMANDS = {
@@ -105,7 +106,7 @@ def _explain(error: BaseException) -> int:
         code, hint = OutputError.exit_code, ""
         message = f"{error.filename or 'standard output'}: {error.strerror}"
     else:
-        traceback.print_exception(error)
+        click.echo(escape_lines("".join(traceback.format_exception(error)).rstrip()), err=True)
     _complain(message, hint)
     return code
 
@@ -116,6 +117,6 @@ def _find_help(error: click.ClickException) -> str:
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    click.echo(escape(f"error: {' '.join(message.split())}"), err=True)
     if hint:
-        click.echo(f"hint: {' '.join(hint.split())}", err=True)
+        click.echo(escape(f"hint: {' '.join(hint.split())}"), err=True)

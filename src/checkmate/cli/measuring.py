@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from checkmate.cli.report import echo_note
+from checkmate.cli.terminal import escape
 from checkmate.onnxio.model import Model
 from checkmate.profiler.cache import find_cache_folder
 from checkmate.profiler.kernels import Unplaced, find_unplaced
@@ -79,4 +80,4 @@ def _show_progress() -> Iterator[Callable[[Progress], None]]:
     )  # fmt: skip
     with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, op="")
-        yield lambda p: bar.update(task, completed=p.n_done, total=p.n_all, op=p.op)
+        yield lambda p: bar.update(task, completed=p.n_done, total=p.n_all, op=escape(p.op))

@@ -120,4 +120,7 @@ order_option = click.option(
     show_default=True,
     help="Order of the ops: of the file, or one that needs less memory.",
 )
+shapes_option = click.option(
+    "--shapes-from-run", is_flag=True, help="Take shapes that no rule tells from one run."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

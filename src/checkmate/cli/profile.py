@@ -16,6 +16,7 @@ from checkmate.cli.options import (
     optimize_option,
     parse_dims,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
@@ -47,6 +48,7 @@ _MEMORY_PERCENT = 80
 @provider_option
 @dim_option
 @optimize_option
+@shapes_option
 @json_option
 def command(
     model: Path,
@@ -55,6 +57,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     optimize: Optimization | None,
+    shapes_from_run: bool,
     as_json: bool,
 ) -> None:
     """Measure what each op of MODEL costs.
@@ -64,7 +67,9 @@ def command(
     """
     path = output or Path(f"{model.stem}.costs.json")
     check_outputs({"the costs file": path}, [model])
-    asked = Asked(parse_dims(dims), provider=provider, optimize=optimize)
+    asked = Asked(
+        parse_dims(dims), provider=provider, optimize=optimize, shapes_from_run=shapes_from_run
+    )
     read, _ = read_planned(model, asked)
     profile, device = measure(read, provider)
     record = make_record(read.graph, digest_model(read), read.dims, profile.costs)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checkmate.arena import count_outside_nbytes
+from checkmate.cli.terminal import escape
 from checkmate.engine.solve import count_baseline_fragmentation_nbytes, run_baseline
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
@@ -26,8 +27,13 @@ SPACE_NAMES: Mapping[Space, str] = {
 
 
 def echo_note(text: str) -> None:
-    """Print one line to standard error."""
-    click.echo(text, err=True)
+    """Print one line to standard error; names in it may be anything."""
+    click.echo(escape(text), err=True)
+
+
+def count_things(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def print_order(reordering: Reordering, baseline: Simulation) -> None:
@@ -43,11 +49,11 @@ def print_order(reordering: Reordering, baseline: Simulation) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table; the first column is left-aligned, the others are numbers."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False)
     for position, header in enumerate(headers):
-        table.add_column(header, justify="right" if position else "left", overflow="fold")
+        table.add_column(escape(header), justify="right" if position else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console(stderr=True, highlight=False, markup=False).print(table)
 
 

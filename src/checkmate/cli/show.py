@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import click
 
 from checkmate.cli.arena_report import make_arena_document
-from checkmate.cli.options import dim_option, json_option, loss_option, parse_dims
+from checkmate.cli.certifying import certify_record
+from checkmate.cli.options import (
+    dim_option,
+    json_option,
+    loss_option,
+    parse_dims,
+    provider_option,
+    shapes_option,
+)
+from checkmate.cli.overview import Shown, show_source
 from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
-from checkmate.cli.source import Asked, Source, is_document, read_source, read_source_of
+from checkmate.cli.source import Asked, is_document, read_source_of
 from checkmate.engine.inspect import find_retention
-from checkmate.engine.solve import run_baseline
 from checkmate.errors import UsageError
 from checkmate.formats.fields import peek_format
 from checkmate.formats.schedule_json import FORMAT as SCHEDULE_FORMAT
@@ -26,6 +35,9 @@ from checkmate.formats.schedule_json import (
     resolve_instructions,
 )
 from checkmate.graph import Graph, TensorId
+from checkmate.onnxio.dims import find_dims
+from checkmate.onnxio.load import load_proto
+from checkmate.schedule import Schedule
 from checkmate.units import format_nbytes, format_ns, format_ratio
 
 _N_ROWS = 10
@@ -34,7 +46,14 @@ _N_ROWS = 10
 @click.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(path_type=Path), help="Model that a schedule is for.")
+@click.option(
+    "--costs",
+    metavar="auto|flops|FILE",
+    help="Costs, for workspace and to verify times.  [default: flops]",
+)
+@provider_option
 @dim_option
+@click.option("--list-dims", is_flag=True, help="Only the symbolic dimensions of a model.")
 @loss_option
 @click.option(
     "--optimize",
@@ -43,73 +62,87 @@ _N_ROWS = 10
     show_default=True,
     help="Show the graph that onnxruntime makes of the model.",
 )
+@shapes_option
 @json_option
 def command(
     file: Path,
     model: Path | None,
+    costs: str | None,
+    provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
+    list_dims: bool,
     loss: str | None,
     optimize: Optimization,
+    shapes_from_run: bool,
     as_json: bool,
 ) -> None:
     """Print what a model, a problem or a schedule holds.
 
-    FILE is a model or a problem: its ops, its memory without recompute and its largest tensors.
-    Or FILE is a schedule: what it computes again and where its peak is; with --model also what it
-    keeps for the backward pass, with sizes.
+    FILE is a model or a problem: its ops, its memory without recompute and its largest tensors;
+    of a model whose symbolic dimensions are not bound, what has no sizes. Or FILE is a schedule:
+    what it computes again and where its peak is; with --model it is simulated and certified, and
+    what it keeps for the backward pass is shown.
     """
-    if is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
+    asked = Asked(
+        parse_dims(dims),
+        loss,
+        costs or "flops",
+        provider,
+        optimize=optimize,
+        shapes_from_run=shapes_from_run,
+    )
+    shown: Shown
+    if list_dims:
+        shown = Shown(_list_dims(file))
+    elif is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
         if dims or optimize != "none":
             raise UsageError("a schedule has its own dimensions and graph: no --dim or --optimize")
-        record = read_schedule(file)
-        graph = None if model is None else _read_graph(model, record, loss)
-        document = _show_schedule(record, graph)
+        shown = Shown(_show_schedule(read_schedule(file), model, asked, is_sure=costs is not None))
     elif model is not None:
         raise UsageError("--model goes with a schedule file")
     else:
-        costs = "auto" if is_document(file) else "flops"
-        source = read_source(file, Asked(parse_dims(dims), loss, costs, optimize=optimize))
-        document = _show_graph(source)
+        # A problem has its own costs.
+        is_problem = is_document(file) and costs is None
+        shown = show_source(file, replace(asked, costs="auto") if is_problem else asked)
     if as_json:
-        click.echo(json.dumps(document))
+        click.echo(json.dumps(shown.document))
+    if shown.error is not None:
+        raise shown.error
 
 
-def _read_graph(model: Path, record: ScheduleRecord, loss: str | None) -> Graph:
-    return read_source_of(record, model, Asked(record.dims, loss, "flops")).problem.graph
+def _list_dims(file: Path) -> dict[str, object]:
+    if is_document(file):
+        raise UsageError("only a model has symbolic dimensions: no --list-dims")
+    dims = find_dims(load_proto(file).graph)
+    for name, inputs in dims.items():
+        more = f" and {len(inputs) - 1} more inputs" if len(inputs) > 1 else ""
+        echo_note(f"{name}: of input {inputs[0]!r}{more}; bind it with --dim {name}=VALUE")
+    if not dims:
+        echo_note("no symbolic dimensions: every input has a fixed size")
+    return {"dims": dims}
 
 
-def _show_graph(source: Source) -> dict[str, object]:
-    graph = source.problem.graph
-    peak = run_baseline(source.problem).peak
-    n_backward = sum(op.backward for op in graph.ops)
-    n_pinned = sum(not op.recomputable for op in graph.ops)
-    n_views = sum(tensor.source is not None for tensor in graph.tensors)
-    peak_op = "" if peak.op is None else graph.ops[peak.op].name
-    document: dict[str, object] = {
-        "name": graph.name,
-        "sha256": source.sha256,
-        "ops": len(graph.ops),
-        "backward_ops": n_backward,
-        "pinned_ops": n_pinned,
-        "views": n_views,
-        "tensors": len(graph.tensors),
-        "resident_nbytes": peak.resident_nbytes,
-        "baseline_peak_nbytes": peak.nbytes,
-        "baseline_peak_op": peak_op,
-    }
-    echo_note(
-        f"{graph.name}: {len(graph.ops)} ops, {n_backward} of them backward;"
-        f" {n_views} views; {n_pinned} ops that may run only once"
-    )
-    echo_note(f"inputs and parameters: {format_nbytes(peak.resident_nbytes)}")
-    echo_note(f"peak without recompute: {format_nbytes(peak.nbytes)} at {peak_op or 'no op'}")
-    largest = sorted((t for t in graph.tensors if t.producer is not None), key=lambda t: -t.nbytes)
-    rows = [(tensor.name, format_nbytes(tensor.nbytes)) for tensor in largest[:_N_ROWS]]
-    print_table(("largest tensors", "size"), rows)
-    return document
+def _show_schedule(
+    record: ScheduleRecord, model: Path | None, asked: Asked, *, is_sure: bool
+) -> dict[str, object]:
+    _print_schedule(record)
+    document = make_document(record) | make_arena_document(record)
+    computes = Counter(name for kind, name in record.instructions if kind == "compute")
+    again = {name: count - 1 for name, count in computes.items() if count > 1}
+    rows = [(name, str(count)) for name, count in list(again.items())[:_N_ROWS]]
+    print_table((f"{sum(again.values())} recomputes of {len(again)} ops", "times"), rows)
+    document |= {"recomputes": again}
+    if model is None:
+        return document
+    has_arena = "arena_limit_nbytes" in record.runtime
+    asked = replace(asked, dims=record.dims, arena=has_arena)
+    source = read_source_of(record, model, asked)
+    steps = resolve_instructions(record, source.problem.graph)
+    certified = certify_record(source.problem, steps, record, is_sure=is_sure)
+    return document | {"certified": certified} | _show_retention(source.problem.graph, steps)
 
 
-def _show_schedule(record: ScheduleRecord, graph: Graph | None) -> dict[str, object]:
+def _print_schedule(record: ScheduleRecord) -> None:
     echo_note(f"{record.graph.name}: {record.graph.n_ops} ops, digest {record.graph.sha256[:12]}")
     echo_note(
         f"peak {format_nbytes(record.peak_nbytes)} of budget {format_nbytes(record.budget_nbytes)}"
@@ -122,13 +155,6 @@ def _show_schedule(record: ScheduleRecord, graph: Graph | None) -> dict[str, obj
         f" {format_ratio(record.time_ns, record.baseline_time_ns)};"
         f" bound {format_ns(record.claim.bound_ns)} among {SPACE_NAMES[record.claim.space]}"
     )
-    computes = Counter(name for kind, name in record.instructions if kind == "compute")
-    again = {name: count - 1 for name, count in computes.items() if count > 1}
-    rows = [(name, str(count)) for name, count in list(again.items())[:_N_ROWS]]
-    title = f"{sum(again.values())} recomputes of {len(again)} ops"
-    print_table((title, "times"), rows)
-    document = make_document(record) | make_arena_document(record) | {"recomputes": again}
-    return document if graph is None else document | _show_retention(record, graph)
 
 
 def _echo_arena(record: ScheduleRecord) -> None:
@@ -145,8 +171,8 @@ def _echo_arena(record: ScheduleRecord) -> None:
     )
 
 
-def _show_retention(record: ScheduleRecord, graph: Graph) -> dict[str, object]:
-    retention = find_retention(graph, resolve_instructions(record, graph))
+def _show_retention(graph: Graph, steps: Schedule) -> dict[str, object]:
+    retention = find_retention(graph, steps)
     for title, tensors in (("kept", retention.kept), ("dropped", retention.dropped)):
         total = sum(graph.tensors[tensor].nbytes for tensor in tensors)
         print_table(

@@ -14,6 +14,7 @@ from checkmate.cli.arena_report import make_arena_document
 from checkmate.cli.budget import Amount, Budget, aim, count_device_nbytes
 from checkmate.cli.fencing import Choice, fences_option, solve_fenced
 from checkmate.cli.live import watch_search
+from checkmate.cli.noting import note_doubts
 from checkmate.cli.options import (
     Duration,
     Percent,
@@ -26,15 +27,15 @@ from checkmate.cli.options import (
     order_option,
     parse_dims,
     provider_option,
+    shapes_option,
 )
 from checkmate.cli.record import Held, make_record
-from checkmate.cli.report import echo_note, print_order, print_plan
-from checkmate.cli.source import Asked, Source, read_source
+from checkmate.cli.report import print_order, print_plan
+from checkmate.cli.source import Asked, read_source
 from checkmate.cli.writing import Wanted, choose_files
 from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
 from checkmate.formats.schedule_json import Optimization, make_document
-from checkmate.onnxio.effects import find_races
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 
@@ -59,6 +60,7 @@ from checkmate.search.strategies import STRATEGIES
     type=click.Path(path_type=Path),
     help="Model to write: optimized, without recompute.",
 )
+@shapes_option
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -93,6 +95,7 @@ def command(
     loss: str | None,
     optimize: Optimization | None,
     optimized_model: Path | None,
+    shapes_from_run: bool,
     strategy: str,
     time_limit: float,
     node_limit: int | None,
@@ -109,9 +112,9 @@ def command(
     """
     started = time.monotonic()
     files = choose_files(Wanted(model, output, onnx_path, copy_weights, optimized_model), costs)
-    asked = Asked(parse_dims(dims), loss, costs, provider, arena, optimize)
+    asked = Asked(parse_dims(dims), loss, costs, provider, arena, optimize, shapes_from_run)
     source = read_source(model, asked)
-    _warn_of_races(source)
+    note_doubts(source)
     baseline = run_baseline(source.problem)
     if budget == "device":
         budget = count_device_nbytes(source, provider)
@@ -136,12 +139,3 @@ def command(
             }
         )
         click.echo(json.dumps(document))
-
-
-def _warn_of_races(source: Source) -> None:
-    racing = () if source.model is None else find_races(source.model.nodes)
-    if racing and source.problem.costs.origin.provider != "cuda":
-        echo_note(
-            f"note: on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
-            " the original graph too: run with intra_op_num_threads = 1"
-        )

@@ -15,6 +15,7 @@ from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import read_problem
 from checkmate.formats.schedule_json import Lineage, Optimization, ScheduleRecord
 from checkmate.onnxio.digest import digest_model
+from checkmate.onnxio.doubts import find_unrunnable
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
@@ -22,6 +23,7 @@ from checkmate.onnxio.storage import find_arena_rules
 from checkmate.onnxio.weights import measure_weights
 from checkmate.problem import Problem
 from checkmate.profiler.flops import estimate_costs
+from checkmate.profiler.learn_types import learn_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,18 @@ class Asked:
     those of CUDA, whose arena cannot be had in one region, so that it adds too much."""
     optimize: Optimization | None = "none"
     """How far onnxruntime optimizes the model first; None: by default, where it can."""
+    shapes_from_run: bool = False
+    """Take shapes that no rule tells from one run."""
 
 
 def is_document(path: Path) -> bool:
     """Return whether ``path`` is one of our JSON documents rather than a model."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise InputError(
+                f"cannot read {str(path)!r}: it is a pipe or a device, not a regular file",
+                hint="write it to a file first",
+            )
         with path.open("rb") as file:
             return file.read(256).lstrip()[:1] == b"{"
     except OSError as error:
@@ -108,7 +117,8 @@ def read_source(path: Path, asked: Asked) -> Source:
 
 def read_planned(path: Path, asked: Asked) -> tuple[Model, Lineage]:
     """Return the model in ``path`` as it is to be planned, optimized as ``asked``."""
-    model = read_model(path, asked.dims, asked.loss)
+    measured = learn_types(path, asked.dims) if asked.shapes_from_run else {}
+    model = read_model(path, asked.dims, asked.loss, measured)
     optimization = asked.optimize
     if optimization is None and _is_costed(model, asked.costs):
         optimization = "none"
@@ -152,7 +162,7 @@ def _is_costed(model: Model, costs: str) -> bool:
 
 def find_costs(model: Model, sha256: str, asked: Asked) -> Costs:
     """Return what the ops of ``model`` cost."""
-    if asked.costs == "flops":
+    if asked.costs == "flops" or (asked.costs == "auto" and find_unrunnable(model) is not None):
         return estimate_costs(model)
     if asked.costs != "auto":
         return _read_costs_for(model, sha256, Path(asked.costs))

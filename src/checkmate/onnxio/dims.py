@@ -39,7 +39,8 @@ def bind_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, Te
 
 def _bind_input(item: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TensorType:
     if item.type.WhichOneof("value") != "tensor_type":
-        raise InputError(f"input {item.name!r} is not a tensor; only tensors are planned")
+        kind = str(item.type.WhichOneof("value")).removesuffix("_type").replace("_", " ")
+        raise InputError(f"input {item.name!r} is not a tensor but a {kind}; it cannot be planned")
     tensor_type = item.type.tensor_type
     if not tensor_type.HasField("shape"):
         raise InputError(f"input {item.name!r} has no shape", hint="export it with its rank")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
+
+from checkmate.onnxio.order import Wiring
+from checkmate.onnxio.views import is_view_op
 
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -13,8 +16,27 @@ _RANDOM = frozenset(
     # What onnxruntime's optimizers make of Dropout in training mode.
     | {"BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"}
 )
+_DROPOUTS: Mapping[tuple[str, str], int] = {
+    ("", "Dropout"): 2,
+    ("com.microsoft", "BiasDropout"): 4,
+    ("com.microsoft", "BitmaskBiasDropout"): 4,
+    ("com.microsoft", "BitmaskDropout"): 2,
+}
+"""Per operator that drops elements: the input that says whether it does."""
+
 _UPDATE_DOMAINS = frozenset({"ai.onnx.preview.training", "ai.onnx.training"})
-_ONCE_PHASES = frozenset({"optimizer", "stats"})
+_ONCE_PHASES: Mapping[str, str] = {"optimizer": "optimizer update", "stats": "statistics update"}
+"""Per phase that a node says it is of, why it may run only once."""
+_OVERWRITING_OPS: Mapping[str, tuple[int, ...]] = {
+    "AdamOptimizer": (1, 2, 4, 5, 6),
+    "BatchNormInternal": (3, 4),
+    "InPlaceAccumulator": (0,),
+    "InPlaceAccumulatorV2": (0,),
+    "LambOptimizer": tuple(range(4, 1024)),
+    "SGDOptimizer": (1,),
+    "ZeroGradient": (0,),
+}
+"""Ops of onnxruntime's training build that write over these of their inputs."""
 
 
 def find_races(nodes: Iterable[onnx.NodeProto]) -> tuple[str, ...]:
@@ -31,6 +53,22 @@ def find_races(nodes: Iterable[onnx.NodeProto]) -> tuple[str, ...]:
     )
 
 
+def find_pins(
+    wirings: Sequence[Wiring], values: Mapping[str, np.ndarray]
+) -> tuple[str | None, ...]:
+    """Return, per op in topological order, why it may run only once; None: it may run again."""
+    overwritten = find_overwritten([wiring.node for wiring in wirings])
+    return tuple(
+        find_pin(wiring.node, values)
+        or (
+            None
+            if is_view_op(wiring.node) or overwritten.isdisjoint(wiring.reads)
+            else "reads what is written over"
+        )
+        for wiring in wirings
+    )
+
+
 def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | None:
     """Return why ``node`` may run only once; None: it may be recomputed.
 
@@ -39,14 +77,38 @@ def find_pin(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> str | No
     """
     if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
         return "control flow"
-    if node.op_type in _RANDOM or (node.op_type == "Dropout" and _drops(node, values)):
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if node.op_type in _RANDOM or _drops(node, domain, values):
         return "random"
     if node.op_type == "BatchNormalization" and _updates_statistics(node):
         return "running statistics"
-    if node.domain in _UPDATE_DOMAINS:
+    if domain in _UPDATE_DOMAINS or _find_overwriting(node):
         return "optimizer update"
-    phases = {entry.value for entry in node.metadata_props if entry.key == "checkmate.phase"}
-    return "optimizer update" if phases & _ONCE_PHASES else None
+    phases = (entry.value for entry in node.metadata_props if entry.key == "checkmate.phase")
+    return next((_ONCE_PHASES[phase] for phase in phases if phase in _ONCE_PHASES), None)
+
+
+def find_overwritten(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
+    """Return the tensors that some op writes over, and what shares their storage.
+
+    What reads one of them reads another value later, so it may run only once. ``nodes`` are in
+    topological order.
+    """
+    found = {node.input[i] for node in nodes for i in _find_overwriting(node)}
+    for node in reversed(nodes):
+        found.update(node.input[:1] if is_view_op(node) and node.output[0] in found else ())
+    for node in nodes:
+        found.update(node.output if is_view_op(node) and node.input[0] in found else ())
+    return frozenset(found)
+
+
+def _find_overwriting(node: onnx.NodeProto) -> tuple[int, ...]:
+    """Return the inputs that ``node`` writes over."""
+    if node.domain in ("", "ai.onnx"):
+        is_norm = node.op_type == "BatchNormalization" and _updates_statistics(node)
+        return (3, 4) if is_norm and len(node.input) > 4 else ()
+    positions = _OVERWRITING_OPS.get(node.op_type, ()) if node.domain == "com.microsoft" else ()
+    return tuple(i for i in positions if i < len(node.input) and node.input[i])
 
 
 def _updates_statistics(norm: onnx.NodeProto) -> bool:
@@ -59,9 +121,10 @@ def _updates_statistics(norm: onnx.NodeProto) -> bool:
     return is_training or sum(map(bool, norm.output)) > 1
 
 
-def _drops(dropout: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> bool:
-    """Return whether ``dropout`` is in training mode, as far as the file says."""
-    if len(dropout.input) < 3 or not dropout.input[2]:
+def _drops(node: onnx.NodeProto, domain: str, values: Mapping[str, np.ndarray]) -> bool:
+    """Return whether ``node`` is a dropout in training mode, as far as the file says."""
+    position = _DROPOUTS.get((domain, node.op_type))
+    if position is None or len(node.input) <= position or not node.input[position]:
         return False
-    training_mode = values.get(dropout.input[2])
+    training_mode = values.get(node.input[position])
     return training_mode is None or bool(training_mode.any())

@@ -18,7 +18,7 @@ from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.model import Model
-from checkmate.onnxio.order import Wiring, wire
+from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
 from checkmate.onnxio.windows import (
     FENCES,
@@ -185,12 +185,13 @@ def _find_shapes(
 
 def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:
     made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
-    return frozenset((*(tensor.name for tensor in graph.initializer), *made))
+    return frozenset((*name_weights(graph), *made))
 
 
 def _find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
     """Return every name in use, those within subgraphs included."""
-    names = {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
+    names = {item.name for item in (*graph.input, *graph.output)}
+    names.update(name_weights(graph))
     names.update(info.name for info in graph.value_info)
     for node in (*graph.node, *nodes):
         names.update((node.name, *node.input, *node.output))

@@ -1,4 +1,4 @@
-"""Model-local functions, inlined."""
+"""Functions, inlined: those of the model, and operators that onnxruntime has no kernel for."""
 
 from __future__ import annotations
 
@@ -8,19 +8,32 @@ import onnx
 import onnx.inliner
 
 from checkmate.errors import GraphError, InputError
+from checkmate.onnxio.shape_rules import is_training_only
 
 MAX_NODES = 500_000
 """Functions that call functions can stand for more nodes than fit in any memory."""
+
+KERNELLESS_OPS = frozenset(
+    {"CastLike", "CenterCropPad", "GroupNormalization", "HardSwish", "Mish"}
+    | {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
+)
+"""Operators that onnxruntime itself inlines when it loads a model, at every level of optimization,
+and puts at the end of its order. Measured with onnxruntime 1.31.1 on the CPU."""
 
 _Key = tuple[str, str]
 
 
 def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``proto`` with every call of a model-local function replaced by its body.
+    """Return ``proto`` with every call of a function replaced by its body.
 
+    Functions are those of the model, and `KERNELLESS_OPS` in models that stock onnxruntime can run.
     Raises `GraphError` for recursive functions, `InputError` for what grows beyond `MAX_NODES` or
     cannot be inlined.
     """
+    return _inline_kernelless(_inline_local(proto))
+
+
+def _inline_local(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
     functions = {(f.domain, f.name): f for f in proto.functions}
@@ -37,6 +50,23 @@ def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
         raise InputError(
             f"a function of the model cannot be inlined: {_first_line(error)}"
         ) from error
+
+
+def _inline_kernelless(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``proto`` without the operators that have no kernel.
+
+    Where a body does not fit the operator's inputs, shape inference says it better later.
+    """
+    nodes = proto.graph.node
+    is_found = any(n.op_type in KERNELLESS_OPS and n.domain in ("", "ai.onnx") for n in nodes)
+    if not is_found or any(is_training_only(node) for node in nodes):
+        return proto
+    # All of them, because the body of one may call another.
+    names = [("", op_type) for op_type in sorted(KERNELLESS_OPS)]
+    try:
+        return onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True)
+    except Exception:  # any operator that is not called as it should be, in onnx's own terms
+        return proto
 
 
 def _measure(

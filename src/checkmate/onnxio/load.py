@@ -57,6 +57,9 @@ def find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
         for tensor in current.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 yield tensor
+        for sparse in current.sparse_initializer:
+            parts = (sparse.values, sparse.indices)
+            yield from (t for t in parts if t.data_location == onnx.TensorProto.EXTERNAL)
         for node in current.node:
             for attribute in node.attribute:
                 if attribute.t.data_location == onnx.TensorProto.EXTERNAL:

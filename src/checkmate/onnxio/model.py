@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from checkmate.graph import Graph
+from checkmate.onnxio.order import Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,30 @@ class TensorType:
     elem_type: int
     """An ``onnx.TensorProto.DataType``."""
     shape: tuple[int, ...]
+
+
+def find_weight_types(graph: onnx.GraphProto) -> dict[str, TensorType]:
+    """Return the types of the initializers; onnxruntime makes sparse ones dense."""
+    types = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        types[sparse.values.name] = TensorType(sparse.values.data_type, tuple(sparse.dims))
+    return types
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph within a control-flow op, as each of its turns runs it."""
+
+    wirings: tuple[Wiring, ...]
+    """In the order in which they run."""
+    outputs: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    """Of what it makes, is given and captures."""
+    bodies: Mapping[str, tuple[Body, ...]]
+    """Of its own control-flow ops, as in `Model`."""
+    n_turns: int = 1
+    held_nbytes: int = 0
+    """What is kept from turn to turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +63,10 @@ class Model:
     """Per tensor of the file (inputs, initializers and constants included), under bound dims."""
     values: Mapping[str, np.ndarray]
     """Tensors whose value is known and small: shapes, axes, scalar constants."""
+    bodies: Mapping[str, tuple[Body, ...]]
+    """Per control-flow op, by the first tensor that it makes: the graphs within it."""
+    complaints: tuple[str, ...]
+    """What onnx has against ops, the names of which are said first."""
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph

@@ -25,22 +25,28 @@ class Wiring:
     makes: tuple[str, ...]
 
 
+def name_weights(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return the initializers of ``graph``, sparse ones last."""
+    sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+    return (*(tensor.name for tensor in graph.initializer), *sparse)
+
+
 def wire(node: onnx.NodeProto) -> Wiring:
     """Return what ``node`` reads, captures of its subgraphs included, and what it makes."""
     captures = [
         name
         for attribute in node.attribute
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-        for name in _find_captures(graph)
+        for name in find_captures(graph)
     ]
     reads = dict.fromkeys(name for name in (*node.input, *captures) if name)
     return Wiring(node, tuple(reads), tuple(name for name in node.output if name))
 
 
-def _find_captures(graph: onnx.GraphProto) -> tuple[str, ...]:
+def find_captures(graph: onnx.GraphProto) -> tuple[str, ...]:
     """Return the tensors that ``graph`` reads from outside of itself."""
     inner = [wire(node) for node in graph.node]
-    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own = {*(item.name for item in graph.input), *name_weights(graph)}
     own.update(name for wiring in inner for name in wiring.makes)
     used = [name for wiring in inner for name in wiring.reads]
     used += [output.name for output in graph.output]

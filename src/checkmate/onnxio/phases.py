@@ -10,7 +10,7 @@ from checkmate.errors import InputError
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import Wiring
 
-_FLOATS = frozenset(
+FLOATS = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
     | {onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 )
@@ -30,7 +30,7 @@ def find_loss(
             )
         return asked
     scalars = (name for name in outputs if types[name].shape in ((), (1,)))
-    return next((name for name in scalars if types[name].elem_type in _FLOATS), None)
+    return next((name for name in scalars if types[name].elem_type in FLOATS), None)
 
 
 def find_backward(wirings: Sequence[Wiring], loss: str | None) -> tuple[bool, ...]:

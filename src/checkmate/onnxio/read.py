@@ -5,34 +5,52 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 
 from checkmate.errors import GraphError
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.onnxio.dims import bind_inputs
-from checkmate.onnxio.effects import find_pin
+from checkmate.onnxio.effects import find_pins
 from checkmate.onnxio.functions import inline_functions
+from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
-from checkmate.onnxio.order import Wiring, describe, sort_nodes, wire
+from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
+from checkmate.onnxio.sequences import lower_sequences
 from checkmate.onnxio.shapes import infer_types
 from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.views import find_source
 
 
-def read_model(path: Path, dims: Mapping[str, int], loss: str | None = None) -> Model:
+def read_model(
+    path: Path,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
+) -> Model:
     """Return the model in ``path`` with its graph, symbolic dimensions bound to ``dims``.
 
-    Model-local functions are inlined. Raises `InputError` (exit code 3) for whatever is not
+    Model-local functions are inlined. ``measured`` are types of tensors, for those that no rule
+    tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    return build_model(path, inline_functions(load_proto(path)), dims, loss)
+    return build_model(path, read_proto(path), dims, loss, measured)
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """Return the model in ``path`` as its graph is made from it: without functions."""
+    return lower_sequences(inline_functions(load_proto(path)))
 
 
 def build_model(
-    path: Path, proto: onnx.ModelProto, dims: Mapping[str, int], loss: str | None = None
+    path: Path,
+    proto: onnx.ModelProto,
+    dims: Mapping[str, int],
+    loss: str | None = None,
+    measured: Mapping[str, TensorType] = MappingProxyType({}),
 ) -> Model:
     """Return the model that ``proto``, without functions, stands for; ``path`` is its place.
 
@@ -42,37 +60,51 @@ def build_model(
     in_file_order = [wire(node) for node in proto.graph.node]
     _check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
-    types, values = infer_types(proto, wirings, inputs)
+    scope = infer_types(proto, wirings, inputs, measured)
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
-    outputs = tuple(dict.fromkeys(output.name for output in proto.graph.output))
-    backward = find_backward(ops, find_loss(outputs, types, loss))
-    pinned = tuple(find_pin(wiring.node, values) is not None for wiring in ops)
-    tensors = _make_tensors(proto.graph, ops, types)
+    return Model(
+        path,
+        proto,
+        tuple(wiring.node for wiring in ops),
+        scope.types,
+        scope.values,
+        scope.bodies,
+        tuple(scope.complaints),
+        dict(dims),
+        _make_graph(proto.graph, ops, scope, loss, path.stem),
+    )
+
+
+def _make_graph(
+    graph: onnx.GraphProto, ops: tuple[Wiring, ...], scope: Scope, loss: str | None, stem: str
+) -> Graph:
+    outputs = tuple(dict.fromkeys(output.name for output in graph.output))
+    backward = find_backward(ops, find_loss(outputs, scope.types, loss))
+    pins = find_pins(ops, scope.values)
+    tensors = _make_tensors(graph, ops, scope.types)
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
-    graph = Graph(
-        proto.graph.name or path.stem,
+    return Graph(
+        graph.name or stem,
         tuple(
             Op(
                 name,
                 tuple(ids[read] for read in wiring.reads),
                 tuple(ids[made] for made in wiring.makes),
-                recomputable=not is_pinned,
+                recomputable=pin is None,
                 backward=is_backward,
             )
-            for name, wiring, is_pinned, is_backward in zip(
-                _name_ops(ops), ops, pinned, backward, strict=True
+            for name, wiring, pin, is_backward in zip(
+                name_ops(ops), ops, pins, backward, strict=True
             )
         ),
         tensors,
         tuple(ids[output] for output in outputs),
     )
-    nodes = tuple(wiring.node for wiring in ops)
-    return Model(path, proto, nodes, types, values, dict(dims), graph)
 
 
 def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
     """Refuse a graph that reads or returns what nothing makes, or makes an input."""
-    given = {item.name for item in (*graph.input, *graph.initializer)}
+    given = {*(item.name for item in graph.input), *name_weights(graph)}
     made = {name for wiring in wirings for name in wiring.makes}
     for wiring in wirings:
         for name in wiring.reads:
@@ -86,7 +118,7 @@ def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
             raise GraphError(f"graph output {output.name!r} is made by nothing")
 
 
-def _name_ops(ops: Sequence[Wiring]) -> Iterator[str]:
+def name_ops(ops: Sequence[Wiring]) -> Iterator[str]:
     """Yield a unique name per op: its own, or one made from its operator and position."""
     counts = Counter(wiring.node.name for wiring in ops)
     taken = {name for name, count in counts.items() if count == 1}
@@ -110,7 +142,7 @@ def _make_tensors(
     outputs = {output.name for output in graph.output}
     used = outputs.union(name for wiring in ops for name in wiring.reads)
     constants = [node.output[0] for node in graph.node if node.op_type == "Constant"]
-    weights = [tensor.name for tensor in graph.initializer] + constants
+    weights = [*name_weights(graph), *constants]
     resident = [item.name for item in graph.input] + [name for name in weights if name in used]
     tensors = [
         Tensor(name, count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import onnx
 
+from checkmate.onnxio.order import name_weights
+
 
 def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Make ``node``, subgraphs included, read ``names[x]`` in place of ``x``."""
@@ -17,7 +19,7 @@ def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own = {*(item.name for item in graph.input), *name_weights(graph)}
     own.update(name for node in graph.node for name in node.output)
     outer = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import onnx
 
 from checkmate.errors import InputError
-from checkmate.onnxio.order import describe
+from checkmate.onnxio.order import describe, name_weights
 
 MAX_ELEMENTS = 2**50
 """No machine holds a larger tensor; sums of such sizes stay exact everywhere."""
@@ -64,14 +64,17 @@ def _check_graph(graph: onnx.GraphProto) -> None:
     items = (*graph.input, *graph.output, *graph.value_info)
     params = [d.dim_param for i in items for d in i.type.tensor_type.shape.dim if d.dim_param]
     texts = (graph.name, *(item.name for item in items), *params)
-    _check_text("graph", (*texts, *(tensor.name for tensor in graph.initializer)))
+    _check_text("graph", (*texts, *name_weights(graph)))
     _check_once("input", (item.name for item in graph.input))
-    _check_once("initializer", (tensor.name for tensor in graph.initializer))
+    _check_once("initializer", name_weights(graph))
     for item in graph.input:
         if item.type.WhichOneof("value") == "tensor_type":
             _check_elem_type(item.name, item.type.tensor_type.elem_type)
     for tensor in graph.initializer:
         _check_tensor(tensor, tensor.name)
+    for sparse in graph.sparse_initializer:
+        _check_tensor(sparse.values, sparse.values.name)
+        check_shape(sparse.values.name, sparse.dims)
 
 
 def _check_once(kind: str, names: Iterable[str]) -> None:

@@ -13,8 +13,11 @@ from checkmate.onnxio.sanity import check_shape
 _SUBBYTE_BITS: dict[int, int] = {
     onnx.TensorProto.INT4: 4,
     onnx.TensorProto.UINT4: 4,
-    onnx.TensorProto.FLOAT4E2M1: 4,
+    23: 4,  # FLOAT4E2M1
+    25: 2,  # UINT2
+    26: 2,  # INT2
 }
+"""By element type; onnx knows the names of those given as numbers only in its later versions."""
 
 
 def count_nbytes(name: str, known: TensorType) -> int:

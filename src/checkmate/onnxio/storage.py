@@ -11,7 +11,7 @@ import onnx
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.dims import bind_inputs
 from checkmate.onnxio.load import load_proto
-from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.model import Model, TensorType, find_weight_types
 from checkmate.onnxio.order import wire
 from checkmate.onnxio.sizes import count_nbytes
 from checkmate.placement import ArenaRules, ArenaSetup
@@ -69,8 +69,7 @@ def count_held_nbytes(path: Path, dims: Mapping[str, int], provider: Literal["cp
 
 def _find_weights(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorType]]:
     """Yield initializers and the outputs of Constant that are tensors."""
-    for tensor in graph.initializer:
-        yield tensor.name, TensorType(tensor.data_type, tuple(tensor.dims))
+    yield from find_weight_types(graph).items()
     for node in graph.node:
         for attribute in node.attribute if node.op_type == "Constant" else ():
             if attribute.name == "value":

@@ -23,12 +23,16 @@ MAX_ELEMENTS = 1024
 """A value is followed only while it is this small."""
 
 _FOLLOWED_OPS = frozenset(
-    {"Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Floor"}
-    | {"Gather", "Greater", "Identity", "Less", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or"}
-    | {"Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape"}
-    | {"ScatterElements", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
-    | {"Where"}
+    {"Abs", "Add", "And", "Cast", "Ceil", "Compress", "Concat", "ConstantOfShape", "CumSum", "Div"}
+    | {"Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater"}
+    | {"GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg"}
+    | {"NonZero", "Not", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin"}
+    | {"ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Sign"}
+    | {"Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unique", "Unsqueeze"}
+    | {"Where", "Xor"}
 )
+_SHRINKING_OPS = frozenset({"Compress", "NonZero", "Unique"})
+"""Their result is as small as what they read, though its shape depends on the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,11 @@ class Opsets:
     """The operator sets that a model imports."""
 
     imports: tuple[onnx.OperatorSetIdProto, ...]
+
+    def find(self, domain: str) -> int:
+        """Return the version of ``domain``, written the short way; 0: it is not imported."""
+        same = ("", "ai.onnx") if domain == "" else (domain,)
+        return max((int(e.version) for e in self.imports if e.domain in same), default=0)
 
 
 def find_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
@@ -78,26 +87,21 @@ def _is_small(shape: Iterable[int]) -> bool:
 
 
 def find_values(
-    wirings: Iterable[Wiring],
+    wiring: Wiring,
     types: Mapping[str, TensorType],
-    constants: Mapping[str, np.ndarray],
+    values: Mapping[str, np.ndarray],
     opsets: Opsets,
 ) -> dict[str, np.ndarray]:
-    """Return ``constants`` and every small value that follows from them and from known shapes.
+    """Return the small values that an op makes of known shapes and ``values``.
 
-    ``wirings`` are in topological order; ``types`` are those known so far.
+    ``types`` are those of what the op reads, and of what it makes as far as they are known.
     """
-    values = dict(constants)
-    for wiring in wirings:
-        node = wiring.node
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        if node.op_type in ("Shape", "Size"):
-            if node.input[0] in types:
-                values[node.output[0]] = _measure(node, types[node.input[0]].shape)
-        elif _is_followed(wiring, types, values):
-            values |= _evaluate(node, values, opsets)
-    return values
+    node = wiring.node
+    if node.domain not in ("", "ai.onnx"):
+        return {}
+    if node.op_type in ("Shape", "Size") and node.input[0]:
+        return {node.output[0]: _measure(node, types[node.input[0]].shape)}
+    return _evaluate(node, values, opsets) if _is_followed(wiring, types, values) else {}
 
 
 def _measure(node: onnx.NodeProto, shape: tuple[int, ...]) -> np.ndarray:
@@ -112,10 +116,8 @@ def _is_followed(
 ) -> bool:
     if wiring.node.op_type not in _FOLLOWED_OPS or any(n not in values for n in wiring.reads):
         return False
-    grows = wiring.node.op_type in ("ConstantOfShape", "Expand", "Range")
-    return all(
-        _is_small(types[name].shape) if name in types else not grows for name in wiring.makes
-    )
+    shrinks = wiring.node.op_type in _SHRINKING_OPS
+    return all(_is_small(types[name].shape) if name in types else shrinks for name in wiring.makes)
 
 
 def _evaluate(

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import onnx
 
 from checkmate.costs import Costs, Origin
-from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.body_memory import count_workspace_nbytes
+from checkmate.onnxio.model import Body, Model, TensorType
 from checkmate.profiler.surroundings import Surroundings, count_tensor_nbytes, survey
 
 
@@ -37,22 +38,34 @@ PROCESSOR = Rates(flops_per_us=50_000, bytes_per_us=8_000, launch_ns=2_000)
 def estimate_costs(model: Model) -> Costs:
     """Return the costs of the ops of ``model`` on a training accelerator.
 
-    Views cost nothing, and no op has workspace: shapes do not tell what a kernel takes.
+    Views cost nothing. Only control flow has workspace, what its bodies hold: shapes do not tell
+    what a kernel takes.
     """
     around = survey(model)
     graph = model.graph
-    time_ns = []
+    time_ns: list[int] = []
+    workspace_nbytes: list[int] = []
     for op, node in zip(graph.ops, model.nodes, strict=True):
         is_view = any(graph.tensors[tensor].source is not None for tensor in op.outputs)
         time_ns.append(0 if is_view else estimate_op_ns(node, around, ACCELERATOR))
-    return Costs(tuple(time_ns), (0,) * len(graph.ops), Origin("flops"))
+        workspace_nbytes.append(count_workspace_nbytes(around.find_bodies(node)))
+    return Costs(tuple(time_ns), tuple(workspace_nbytes), Origin("flops"))
 
 
 def estimate_op_ns(node: onnx.NodeProto, around: Surroundings, rates: Rates) -> int:
-    """Return the time of one run of ``node``."""
+    """Return the time of one run of ``node``; of branches, the longest."""
+    bodies = around.find_bodies(node)
+    if bodies:
+        return rates.launch_ns + max(_estimate_body_ns(body, around, rates) for body in bodies)
     arithmetic_ns = 1000 * count_flops(node, around) // rates.flops_per_us
     traffic_ns = 1000 * count_traffic_nbytes(node, around) // rates.bytes_per_us
     return rates.launch_ns + max(arithmetic_ns, traffic_ns)
+
+
+def _estimate_body_ns(body: Body, around: Surroundings, rates: Rates) -> int:
+    inner = around.enter(body)
+    nodes = (w.node for w in body.wirings if w.node.op_type != "Constant")
+    return body.n_turns * sum(estimate_op_ns(node, inner, rates) for node in nodes)
 
 
 def count_flops(node: onnx.NodeProto, around: Surroundings) -> int:
@@ -154,9 +167,12 @@ _PRODUCTS: Mapping[str, Callable[[onnx.NodeProto, list[TensorType], list[TensorT
     "Conv": _count_convolution,
     "ConvGrad": _count_convolution_gradient,
     "ConvTranspose": _count_transposed,
+    "ConvTransposeGrad": _count_convolution_gradient,
     "FusedConv": _count_convolution,
     "FusedGemm": _count_gemm,
     "FusedMatMul": _count_matmul,
+    "FusedMatMulActivation": _count_matmul,
     "Gemm": _count_gemm,
     "MatMul": _count_matmul,
+    "TransposeMatMul": _count_matmul,
 }

@@ -10,6 +10,7 @@ import onnx
 
 from checkmate.costs import Costs, Origin
 from checkmate.errors import RunError
+from checkmate.onnxio.body_memory import count_workspace_nbytes
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.write import place_planned
 from checkmate.profiler.cache import CostCache, OpCost
@@ -174,7 +175,8 @@ class _Desk:
         own_nbytes = count_traffic_nbytes(node, self.around)
         return OpCost(
             own_ns * measured_ns // max(1, counted_ns),
-            own_nbytes * workspace_nbytes // max(1, traffic_nbytes),
+            own_nbytes * workspace_nbytes // max(1, traffic_nbytes)
+            + count_workspace_nbytes(self.around.find_bodies(node)),
         )
 
     def _open_cache(self) -> CostCache | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
-from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.model import Body, Model, TensorType
+from checkmate.onnxio.order import name_weights
 from checkmate.runtime.dtypes import NUMPY_DTYPES
 
 
@@ -25,6 +26,16 @@ class Surroundings:
     opsets: Mapping[str, int]
     """Version per domain."""
     ir_version: int
+    bodies: Mapping[str, tuple[Body, ...]] = field(default_factory=dict)
+    """Per control-flow op, by the first tensor that it makes."""
+
+    def enter(self, body: Body) -> Surroundings:
+        """Return what the ops within a body see."""
+        return Surroundings(body.types, {}, frozenset(), self.opsets, self.ir_version, body.bodies)
+
+    def find_bodies(self, node: onnx.NodeProto) -> tuple[Body, ...]:
+        """Return the graphs within ``node``; none: it is no control flow."""
+        return next((self.bodies[name] for name in node.output if name in self.bodies), ())
 
 
 def survey(model: Model) -> Surroundings:
@@ -32,7 +43,7 @@ def survey(model: Model) -> Surroundings:
     graph = model.proto.graph
     # An initializer that is also an input can be replaced by the caller, so it is not fixed.
     given = {item.name for item in graph.input}
-    weights = {tensor.name for tensor in graph.initializer if tensor.name not in given}
+    weights = {name for name in name_weights(graph) if name not in given}
     constants = {node.output[0] for node in graph.node if node.op_type == "Constant"}
     opsets = {_domain(opset.domain): opset.version for opset in model.proto.opset_import}
     return Surroundings(
@@ -41,6 +52,7 @@ def survey(model: Model) -> Surroundings:
         frozenset(weights | constants),
         opsets,
         model.proto.ir_version,
+        model.bodies,
     )
 
 

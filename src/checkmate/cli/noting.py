@@ -1,0 +1,38 @@
+"""Notes on a model that is planned all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from checkmate.cli.report import echo_note
+from checkmate.cli.source import Source
+from checkmate.onnxio.doubts import find_complaint, find_unrunnable
+from checkmate.onnxio.effects import find_races
+
+
+def note_doubts(source: Source) -> None:
+    """Say what is odd about the model."""
+    for doubt in list_doubts(source):
+        echo_note(f"note: {doubt}")
+
+
+def list_doubts(source: Source) -> Iterator[str]:
+    """Yield what is odd about the model."""
+    model = source.model
+    if model is None:
+        return
+    unrunnable = find_unrunnable(model)
+    complaint = find_complaint(model) if unrunnable is None else None
+    if unrunnable is not None:
+        yield (
+            f"stock onnxruntime cannot run this model, as it lacks {unrunnable} of its"
+            " training build; costs are counted from shapes unless a file is given"
+        )
+    elif complaint is not None:
+        yield f"onnx does not accept this model: {complaint}"
+    racing = find_races(model.nodes)
+    if racing and source.problem.costs.origin.provider != "cuda":
+        yield (
+            f"on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
+            " the original graph too: run with intra_op_num_threads = 1"
+        )

@@ -1,0 +1,38 @@
+"""What is odd about a model without being wrong: it is planned all the same."""
+
+from __future__ import annotations
+
+import onnx
+
+from checkmate.onnxio.load import has_external_data
+from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import describe
+from checkmate.onnxio.shape_rules import is_training_only
+
+
+def find_unrunnable(model: Model) -> str | None:
+    """Return which ops stock onnxruntime has no kernels for; None: none are known."""
+    nodes = [node for node in model.nodes if is_training_only(node)]
+    if not nodes:
+        return None
+    kinds = dict.fromkeys(node.op_type for node in nodes)
+    more = f" and {len(nodes) - 1} more ops of {len(kinds)} kinds" if len(nodes) > 1 else ""
+    return f"{describe(nodes[0])}{more}"
+
+
+def find_complaint(model: Model) -> str | None:
+    """Return what onnx has against a model; None: nothing.
+
+    Of models with weights in other files the checker is not asked: it would look for them
+    elsewhere.
+    """
+    if model.complaints:
+        more = f" and {len(model.complaints) - 1} more" if len(model.complaints) > 1 else ""
+        return model.complaints[0] + more
+    if has_external_data(model.proto):
+        return None
+    try:
+        onnx.checker.check_model(model.proto)
+    except Exception as error:  # the checker has errors of its own, and of whatever it calls
+        return next((line for line in str(error).splitlines() if line), type(error).__name__)
+    return None
