@@ -23,7 +23,7 @@ from checkmate.onnxio.load import load_proto
 from checkmate.units import format_nbytes
 
 _ROW = "{:46} {:>6} {:>11} {:>7} {:>7} {:>8} {:>6}  {}"
-_SMALLEST = re.compile(r"smallest budget known to work is ([0-9,]+) B")
+_SMALLEST = re.compile(r"smallest budget known to work(?:, with [^,]*,)? is ([0-9,]+) B")
 
 
 def main() -> None:
