@@ -131,6 +131,9 @@ class _Expander:
             return [_Made(0, node.input[0])]
         if node.op_type == "Mul":
             return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
+        if node.op_type == "Add":
+            # Numbers, or the dimensions of a shape.
+            return [_Made(max(self._tensors[self._ids[name]].nbytes for name in node.input))]
         return [_Made(_SCALAR_NBYTES)]
 
     def _place(self, op: OpId, wiring: Wiring) -> None:
