@@ -13,7 +13,7 @@ from onnx_models import GRAPHS
 from test_cli import checkmate
 
 UNET = GRAPHS / "unet-tiny-bN.onnx"
-OPTIONS = ("--dim", "N=4", "--costs", "flops")
+OPTIONS = ("--optimize", "none", "--dim", "N=4", "--costs", "flops")
 
 
 def test_an_export_holds_what_a_search_sees_of_the_model(tmp_path: Path) -> None:
@@ -34,7 +34,9 @@ def test_an_export_holds_what_a_search_sees_of_the_model(tmp_path: Path) -> None
 def test_an_export_is_solved_shown_and_compared_like_its_model(tmp_path: Path) -> None:
     checkmate("export", str(UNET), *OPTIONS, "-o", "p.json", cwd=tmp_path)
     asked = ("--budget", "80%", "--strategy", "greedy", "--json")
-    from_model = checkmate("solve", str(UNET), *OPTIONS, *asked, "-o", "m", cwd=tmp_path)
+    from_model = checkmate(
+        "solve", str(UNET), *OPTIONS, *asked, "--no-arena", "-o", "m", cwd=tmp_path
+    )
     from_problem = checkmate("solve", "p.json", *asked, "-o", "p", cwd=tmp_path)
     compared = checkmate("compare", "p.json", *asked, cwd=tmp_path)
     shown = checkmate("show", "p.json", "--json", cwd=tmp_path)

@@ -10,7 +10,7 @@ from builders import op, problem, random_training, training_chain, view
 from chain_oracle import find_best_chain
 from chain_problems import draw_chain
 from checkmate.engine.min_budget import find_min_budget, quote_min_budget
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.solve import Hints, run_baseline, solve
 from checkmate.errors import InfeasibleError, NotFoundError
 from checkmate.problem import Problem
 from checkmate.search.claims import run_order
@@ -57,7 +57,7 @@ def test_no_program_runs_where_the_bound_for_all_schedules_is_reached() -> None:
 def test_the_bound_for_all_schedules_holds(seed: int) -> None:
     small = random_training(random.Random(seed), 3)
     found = find_min_budget(small, UNTIMED)
-    plan = solve(small, found.nbytes, "auto", UNTIMED, found.order)
+    plan = solve(small, found.nbytes, "auto", UNTIMED, Hints(found.order))
     assert found.bound_nbytes <= plan.peak.nbytes <= found.nbytes
     if found.bound_nbytes > 1:
         with pytest.raises(InfeasibleError):
@@ -91,5 +91,5 @@ def test_a_start_is_never_lost() -> None:
     small = random_training(random.Random(3), 12)
     found = find_min_budget(small, UNTIMED)
     for strategy in ("auto", "keep-all", "chen-sqrt"):
-        plan = solve(small, found.nbytes, strategy, Limits(gap=9.0), found.order)
+        plan = solve(small, found.nbytes, strategy, Limits(gap=9.0), Hints(found.order))
         assert plan.peak.nbytes <= found.nbytes

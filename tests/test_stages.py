@@ -192,7 +192,7 @@ def test_auto_keeps_what_the_greedy_finds_where_there_is_no_backward_pass() -> N
         op("again", "o209 o0", nbytes=1), outputs="again",
     )  # fmt: skip
     finding = STRATEGIES["auto"](small, 11, Limits(gap=0.0))
-    assert (finding.claim.strategy, finding.claim.space) == ("greedy", "all-schedules")
+    assert finding.claim.strategy == "greedy"
     assert plan_of(small, 11, finding).time_ns == 212
 
 

@@ -18,6 +18,7 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    optimize_option,
     order_option,
     parse_dims,
     provider_option,
@@ -27,6 +28,7 @@ from checkmate.cli.source import Asked, Source, read_source
 from checkmate.engine.compare import Row, compare, find_failure
 from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
+from checkmate.formats.schedule_json import Optimization
 from checkmate.schedule import count_recomputes
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
@@ -41,6 +43,7 @@ from checkmate.units import Share, format_nbytes, format_nbytes_exactly, format_
 @provider_option
 @dim_option
 @loss_option
+@optimize_option
 @click.option(
     "--strategy",
     "strategies",
@@ -65,6 +68,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    optimize: Optimization | None,
     strategies: tuple[str, ...],
     time_limit: float,
     gap: float,
@@ -76,7 +80,7 @@ def command(
     MODEL is an ONNX training graph, or a checkmate.problem file. Every plan is run by the same
     simulator. Nothing is written.
     """
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
+    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, optimize=optimize))
     baseline = run_baseline(source.problem)
     budget_nbytes = budget if isinstance(budget, int) else budget.of(baseline.peak.nbytes)
     echo_note(f"budget {format_nbytes_exactly(budget_nbytes)}")

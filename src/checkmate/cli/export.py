@@ -14,6 +14,7 @@ from checkmate.cli.options import (
     json_option,
     loss_option,
     model_argument,
+    optimize_option,
     order_option,
     parse_dims,
     provider_option,
@@ -26,6 +27,7 @@ from checkmate.engine.solve import run_baseline
 from checkmate.files import write_files
 from checkmate.formats.digest import digest_graph
 from checkmate.formats.problem_json import render_problem
+from checkmate.formats.schedule_json import Optimization
 
 
 @click.command("export")
@@ -37,6 +39,7 @@ from checkmate.formats.problem_json import render_problem
 @provider_option
 @dim_option
 @loss_option
+@optimize_option
 @order_option
 @json_option
 def command(
@@ -46,6 +49,7 @@ def command(
     provider: Literal["auto", "cuda", "cpu"],
     dims: tuple[str, ...],
     loss: str | None,
+    optimize: Optimization | None,
     order: Order,
     as_json: bool,
 ) -> None:
@@ -55,7 +59,7 @@ def command(
     for bug reports without the model. solve, compare and show take it in place of a model.
     """
     check_outputs({"problem": output}, list_input_files(model, costs))
-    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider))
+    source = read_source(model, Asked(parse_dims(dims), loss, costs, provider, optimize=optimize))
     reordering = choose_order(source.problem, order)
     print_order(reordering, run_baseline(source.problem))
     problem = reordering.reordered
