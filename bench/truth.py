@@ -5,8 +5,8 @@
 What `solve` and `check --run` do by default, with costs measured on one thread; MODEL:N binds the
 dimension N. One line a graph and budget. Bytes in MiB: the live peak of the plan, and the budget
 that its arena needs; the most that three runs took as advised, the first run under onnxruntime's
-defaults, three runs under its defaults without memory patterns; the largest of them over the plan.
-``proof`` is whether the rewritten graph completed three runs in an arena limited to the budget, and
+defaults, three under its defaults without memory patterns; the largest of them over the plan.
+``proof``: whether the rewritten graph completed three runs in an arena limited to the budget and
 the original did not; ``judged`` is how many judged properties failed. Then the time of the plan over
 the measured time of the rewritten graph, and the overhead planned and measured, in percent: medians
 of runs of both graphs in turn, on one thread. The last budget is the smallest that is found, plus
