@@ -7,7 +7,7 @@ dimension N. One line a graph and budget. Bytes in MiB: the live peak of the pla
 that its arena needs; the most that three runs took as advised, the first run under onnxruntime's
 defaults, three under its defaults without memory patterns; the largest of them over the plan.
 ``proof``: whether the rewritten graph completed three runs in an arena limited to the budget and
-the original did not; ``judged`` is how many judged properties failed. Then the time of the plan over
+``proof``: whether the rewritten graph completed three runs in an arena of the budget and
 the measured time of the rewritten graph, and the overhead planned and measured, in percent: medians
 of runs of both graphs in turn, on one thread. The last budget is the smallest that is found, plus
 5 %. Without models: the tiny graphs, at batches whose activations exceed 100 MB.
