@@ -129,11 +129,8 @@ class _Expander:
         if node.op_type == "Reshape":
             self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
-        if node.op_type == "Mul":
+        if node.op_type in ("Mul", "Add"):
             return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
-        if node.op_type == "Add":
-            # Numbers, or the dimensions of a shape.
-            return [_Made(max(self._tensors[self._ids[name]].nbytes for name in node.input))]
         return [_Made(_SCALAR_NBYTES)]
 
     def _place(self, op: OpId, wiring: Wiring) -> None:

@@ -30,7 +30,6 @@ class FenceMaker:
         self._token = ""
         self._shapes: dict[int, str] = {}
         self._fenced: dict[str, str] = {}
-        self._blurred: dict[str, str] = {}
 
     def start_fence(self, position: int, measured: Sequence[str]) -> None:
         """Begin the fence before ``position`` of the schedule; it waits for ``measured``."""
@@ -49,11 +48,14 @@ class FenceMaker:
             self._fenced[name] = self._add("Reshape", (name, shape), "reshape")
         return self._fenced[name]
 
-    def blur(self, name: str) -> str:
-        """Return the vector of integers ``name`` plus zero, known once the fence is passed."""
-        if name not in self._blurred:
-            self._blurred[name] = self._add("Add", (name, self._make_shape(1)), "blurred")
-        return self._blurred[name]
+    @property
+    def has_fence(self) -> bool:
+        """Whether a fence was begun."""
+        return bool(self._token)
+
+    def hide(self, name: str, length: int) -> str:
+        """Return the vector ``name`` of ``length``, which nobody knows before the fence."""
+        return self._add("Add", (name, self._make_shape(length)), "hidden")
 
     def measure(self, name: str) -> str:
         """Return the number of elements of the tensor ``name``, which is known once it is made."""

@@ -17,7 +17,7 @@ import onnx
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
-from checkmate.onnxio.hiding import hide_shapes
+from checkmate.onnxio.hiding import hide_inputs
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
@@ -36,6 +36,10 @@ _HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 _MIN_OPSET = 9
 """The first whose Constant may hold integers."""
+_SHAPED_BY = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
+"""Ops of which an input is the shape of the output: its position."""
+_LARGE = 1024
+"""Elements from which a tensor's memory matters."""
 
 
 def parse_fences(text: str) -> Fences:
@@ -88,7 +92,6 @@ class _Fencer:
     ) -> None:
         graph = model.proto.graph
         self._shapes = _find_shapes(model, order, nodes)
-        self._constants = _find_constants(graph)
         self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model))
         if fences == "all":
             given = {
@@ -96,8 +99,7 @@ class _Fencer:
                 for item in graph.input
                 if item.type.tensor_type.elem_type not in _HALVES
             }
-            constants = {name: self._shapes[name] for name in self._constants}
-            self._shapes |= hide_shapes(nodes, given, constants, self._maker)
+            self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
         self._floating = frozenset(
@@ -106,16 +108,20 @@ class _Fencer:
             if is_early(wiring)
             or (fences == "run" and (is_view(wiring) or _follows_from_shapes(model, op)))
         )
+        self._constants = _find_constants(graph)
         self._read = {name for wiring in self._wirings for name in wiring.reads}
         self._read.update(output.name for output in graph.output)
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
+        self._hides_shapes = fences == "all"
 
     def run(self) -> list[onnx.NodeProto]:
         before: list[Wiring] = []
         for window in self._windows:
-            roots = find_roots(window, self._wirings, self._floating) if before else ()
-            if roots:
+            roots = find_roots(window, self._wirings, self._floating)
+            if not before:
+                roots = self._start_without_shapes(window, roots)
+            elif roots:
                 self._maker.start_fence(window.start, (*self._find_ends(before), *self._due))
                 self._due.clear()
                 before.clear()
@@ -124,6 +130,18 @@ class _Fencer:
         for name in self._due:
             self._maker.measure(name)
         return self._maker.nodes
+
+    def _start_without_shapes(self, window: range, roots: tuple[int, ...]) -> tuple[int, ...]:
+        """Begin a fence before the first window, where shapes are to be hidden; return its roots.
+
+        It waits for an input of the graph, which holds nothing back, but makes shapes unknown.
+        """
+        for position in roots if self._hides_shapes else ():
+            name = self._choose_read(self._wirings[position], frozenset())
+            if name not in self._constants:
+                self._maker.start_fence(window.start, (name,))
+                return roots
+        return ()
 
     def _emit(self, window: range, roots: Sequence[int]) -> None:
         views = {
@@ -135,6 +153,8 @@ class _Fencer:
             wiring = self._wirings[position]
             if position in roots:
                 self._fence(wiring, views)
+            if self._hides_shapes and self._maker.has_fence:
+                self._hide_shape(wiring)
             self._maker.nodes.append(wiring.node)
 
     def _fence(self, root: Wiring, views: Set[str]) -> None:
@@ -148,6 +168,19 @@ class _Fencer:
         rename_reads(root.node, {name: fenced})
         if is_view(root):
             self._due.append(fenced)
+
+    def _hide_shape(self, wiring: Wiring) -> None:
+        """Let what is made in a constant shape get it from the fence.
+
+        Of tensors whose shapes it knows before the run, onnxruntime keeps dead ones for later ones
+        of their shape; behind a fence it knows none but these.
+        """
+        place = _SHAPED_BY.get(wiring.node.op_type)
+        if place is None or math.prod(self._shapes[wiring.makes[0]]) < _LARGE:
+            return
+        name = wiring.node.input[place]
+        if name in self._constants:
+            rename_reads(wiring.node, {name: self._maker.hide(name, math.prod(self._shapes[name]))})
 
     def _choose_read(self, root: Wiring, views: Set[str]) -> str:
         """Return what to fence: what is computed before what is given, the largest tensor first.
