@@ -130,7 +130,6 @@ def test_shapes_and_axes_that_are_known_only_at_run_time_are_made_up_to_fit(
         ("scatter elements", 3),
         ("scatter nd", 3),
         ("one hot", 3),
-        ("loss", 3),
     ],
 )
 def test_indices_reach_all_of_what_they_index_and_no_further(

@@ -243,7 +243,8 @@ def test_what_onnxruntime_cannot_run_is_refused_by_name_when_it_was_asked_for(
     assert caught.value.hint == "--optimize none keeps the graph as it is"
     by_default = Asked({}, costs="flops", provider="cpu", optimize=None)
     assert read_source(path, by_default).lineage.optimization == "none"
-    assert "it is planned as it is" in capsys.readouterr().err
+    # One note is enough: commands say that stock onnxruntime cannot run the model.
+    assert capsys.readouterr().err == ""
 
 
 def test_a_problem_has_nothing_to_optimize(tmp_path: Path) -> None:

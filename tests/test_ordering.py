@@ -209,15 +209,8 @@ def test_fences_carry_the_order_under_default_options(tmp_path: Path) -> None:
 
 
 def test_the_command_solves_checks_and_exports_the_memory_order(tmp_path: Path) -> None:
-    asked = (
-        str(GRAPHS / "vgg16-tiny-bN.onnx"),
-        "--dim",
-        "N=2",
-        "--costs",
-        "flops",
-        "--optimize",
-        "none",
-    )
+    path = str(GRAPHS / "vgg16-tiny-bN.onnx")
+    asked = (path, "--dim", "N=2", "--costs", "flops", "--optimize", "none")
     options = (*asked, "--budget", "75%", "--strategy", "greedy", "--order", "memory", "--json")
     solved = checkmate(
         "solve", *options, "--no-arena", "-o", "s.json", "--onnx", "m.onnx", cwd=tmp_path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from checkmate.arena import is_within
+from checkmate.cli.fencing import adapt, read_fences
 from checkmate.cli.report import echo_note
 from checkmate.engine.solve import run_baseline
 from checkmate.errors import InputError, MismatchError
@@ -25,6 +26,7 @@ def certify_record(
     Without the costs that it was solved with, only its tensors can be verified; ``is_sure`` says
     that ``problem`` has them. Raises `MismatchError` where file and simulation differ.
     """
+    problem = adapt(problem, read_fences(record))
     has_costs = digest_costs(problem.graph, problem.costs) == record.costs_sha256
     if not has_costs and is_sure:
         raise InputError("these are not the costs that the schedule was solved with")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import click
@@ -79,6 +79,11 @@ def solve_fenced(
     there are none, with a notice.
     """
     fences = choose_fences(source, asked)
+    reordering = replace(
+        reordering,
+        original=adapt(reordering.original, fences),
+        reordered=adapt(reordering.reordered, fences),
+    )
     problem = reordering.reordered
     how = (search.budget_nbytes, search.strategy, search.limits)
     if source.model is None or fences == "none":
@@ -86,6 +91,17 @@ def solve_fenced(
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
     plan, held = _leave_room(problem, search, find_need, asked)
     return restore_plan(reordering, plan), fences if held else "none"
+
+
+def adapt(problem: Problem, fences: Fences) -> Problem:
+    """Return ``problem`` as it is with ``fences``.
+
+    Behind all of them onnxruntime knows few shapes before the run, so that hardly any output takes
+    over the storage of an input.
+    """
+    if problem.arena is None or fences != "all":
+        return problem
+    return replace(problem, arena=replace(problem.arena, in_place={}))
 
 
 def _leave_room(

@@ -58,9 +58,7 @@ _N_ROWS = 10
 @click.option(
     "--optimize",
     type=click.Choice(list(get_args(Optimization))),
-    default="none",
-    show_default=True,
-    help="Show the graph that onnxruntime makes of the model.",
+    help="Show the graph that onnxruntime makes of it.  [default: none; with --costs, as solve]",
 )
 @shapes_option
 @json_option
@@ -72,7 +70,7 @@ def command(
     dims: tuple[str, ...],
     list_dims: bool,
     loss: str | None,
-    optimize: Optimization,
+    optimize: Optimization | None,
     shapes_from_run: bool,
     as_json: bool,
 ) -> None:
@@ -83,19 +81,21 @@ def command(
     what it computes again and where its peak is; with --model it is simulated and certified, and
     what it keeps for the backward pass is shown.
     """
+    # Costs that were measured are those of the optimized graph, unless it was not to be optimized.
+    stage = optimize if optimize is not None or costs is not None else "none"
     asked = Asked(
         parse_dims(dims),
         loss,
         costs or "flops",
         provider,
-        optimize=optimize,
+        optimize=stage,
         shapes_from_run=shapes_from_run,
     )
     shown: Shown
     if list_dims:
         shown = Shown(_list_dims(file))
     elif is_document(file) and peek_format(file) == SCHEDULE_FORMAT:
-        if dims or optimize != "none":
+        if dims or optimize is not None:
             raise UsageError("a schedule has its own dimensions and graph: no --dim or --optimize")
         shown = Shown(_show_schedule(read_schedule(file), model, asked, is_sure=costs is not None))
     elif model is not None:

@@ -120,7 +120,7 @@ def read_planned(path: Path, asked: Asked) -> tuple[Model, Lineage]:
     measured = learn_types(path, asked.dims) if asked.shapes_from_run else {}
     model = read_model(path, asked.dims, asked.loss, measured)
     optimization = asked.optimize
-    if optimization is None and _is_costed(model, asked.costs):
+    if optimization is None and (find_unrunnable(model) or _is_costed(model, asked.costs)):
         optimization = "none"
     return optimize(model, optimization, asked.provider, asked.loss)
 

@@ -129,7 +129,7 @@ class _Expander:
         if node.op_type == "Reshape":
             self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
-        if node.op_type == "Mul":
+        if node.op_type in ("Mul", "Add"):
             return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
         return [_Made(_SCALAR_NBYTES)]
 

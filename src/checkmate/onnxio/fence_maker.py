@@ -48,6 +48,15 @@ class FenceMaker:
             self._fenced[name] = self._add("Reshape", (name, shape), "reshape")
         return self._fenced[name]
 
+    @property
+    def has_fence(self) -> bool:
+        """Whether a fence was begun."""
+        return bool(self._token)
+
+    def hide(self, name: str, length: int) -> str:
+        """Return the vector ``name`` of ``length``, which nobody knows before the fence."""
+        return self._add("Add", (name, self._make_shape(length)), "hidden")
+
     def measure(self, name: str) -> str:
         """Return the number of elements of the tensor ``name``, which is known once it is made."""
         return self._add("Size", (name,), "size")

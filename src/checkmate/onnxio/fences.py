@@ -32,6 +32,10 @@ from checkmate.onnxio.windows import (
 
 _MIN_OPSET = 9
 """The first whose Constant may hold integers."""
+_SHAPED_BY = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
+"""Ops of which an input is the shape of the output: its position."""
+_LARGE = 1024
+"""Elements from which a tensor's memory matters."""
 
 
 def parse_fences(text: str) -> Fences:
@@ -97,12 +101,15 @@ class _Fencer:
         self._maker = FenceMaker(_find_names(model.proto.graph, nodes), _find_opset(model))
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
+        self._hides_shapes = fences == "all"
 
     def run(self) -> list[onnx.NodeProto]:
         before: list[Wiring] = []
         for window in self._windows:
-            roots = find_roots(window, self._wirings, self._floating) if before else ()
-            if roots:
+            roots = find_roots(window, self._wirings, self._floating)
+            if not before:
+                roots = self._start_without_shapes(window, roots)
+            elif roots:
                 self._maker.start_fence(window.start, (*self._find_ends(before), *self._due))
                 self._due.clear()
                 before.clear()
@@ -111,6 +118,18 @@ class _Fencer:
         for name in self._due:
             self._maker.measure(name)
         return self._maker.nodes
+
+    def _start_without_shapes(self, window: range, roots: tuple[int, ...]) -> tuple[int, ...]:
+        """Begin a fence before the first window, where shapes are to be hidden; return its roots.
+
+        It waits for an input of the graph, which holds nothing back, but makes shapes unknown.
+        """
+        for position in roots if self._hides_shapes else ():
+            name = self._choose_read(self._wirings[position], frozenset())
+            if name not in self._constants:
+                self._maker.start_fence(window.start, (name,))
+                return roots
+        return ()
 
     def _emit(self, window: range, roots: Sequence[int]) -> None:
         views = {
@@ -122,6 +141,8 @@ class _Fencer:
             wiring = self._wirings[position]
             if position in roots:
                 self._fence(wiring, views)
+            if self._hides_shapes and self._maker.has_fence:
+                self._hide_shape(wiring)
             self._maker.nodes.append(wiring.node)
 
     def _fence(self, root: Wiring, views: Set[str]) -> None:
@@ -135,6 +156,19 @@ class _Fencer:
         rename_reads(root.node, {name: fenced})
         if is_view(root):
             self._due.append(fenced)
+
+    def _hide_shape(self, wiring: Wiring) -> None:
+        """Let what is made in a constant shape get it from the fence.
+
+        Of tensors whose shapes it knows before the run, onnxruntime keeps dead ones for later ones
+        of their shape; behind a fence it knows none but these.
+        """
+        place = _SHAPED_BY.get(wiring.node.op_type)
+        if place is None or math.prod(self._shapes[wiring.makes[0]]) < _LARGE:
+            return
+        name = wiring.node.input[place]
+        if name in self._constants:
+            rename_reads(wiring.node, {name: self._maker.hide(name, math.prod(self._shapes[name]))})
 
     def _choose_read(self, root: Wiring, views: Set[str]) -> str:
         """Return what to fence: what is computed before what is given, the largest tensor first.
