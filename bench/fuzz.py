@@ -1,79 +1,116 @@
-"""Damaged models through the commands: only documented endings, no traceback, no hang.
+"""Damaged models and documents through the commands: only documented endings, no hang.
 
     python bench/fuzz.py [--inputs 20000] [--through-command 300] [--seed 0] [--keep FOLDER]
 
-Half of the inputs are faults of structure (`bench/mutations.py`), half of bytes, in valid graphs:
-the tiny ones of `graphs/` and small ones with control flow, random ops and odd types. Each is
-solved or shown in a forked child with 1 GiB of data and 10 seconds of processor time; some go
-through the real command. Prints the count of each exit code, and every input that ended
-otherwise: by a bug (exit 1), a hang, a signal or a shortage of memory. Those are kept in the
-folder of ``--keep``. Ends with 1 when there are any.
+Half of the inputs are models, damaged in their structure (`bench/mutations.py`) or in their bytes:
+the tiny graphs of `graphs/` and small ones with control flow, random ops and odd types. The
+others are schedules, costs and problems (`bench/mutations_json.py`). Each is solved, shown,
+compared, exported or checked in a forked child that may take 1 GiB of data and 10 seconds of
+processor time (`bench/fuzz_child.py`); some go through the real command. Prints the count of each
+ending, and every input that ended as none may: by a bug (exit 1), a hang, a signal or a shortage
+of memory. Those are kept in the folder of ``--keep``. Ends with 1 when there are any.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import random
-import resource
-import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 
 import onnx
 
-from checkmate.cli import main as command_line
+from fuzz_child import Verdict, judge, run_here, run_many
+from fuzz_models import SMALL, TRAINING
 from mutations import mutate_bytes, mutate_structure
+from mutations_json import mutate_document
 
 GRAPHS = Path(__file__).parent.parent / "graphs"
-DOCUMENTED = (0, 2, 3, 4, 5, 6)
-DATA_NBYTES = 2**30
-PROCESSOR_S = 10
-COMMANDS = (
-    ("solve", "--budget", "60%", "--costs", "flops", "--strategy", "greedy", "--json"),
-    ("solve", "--budget", "90%", "--costs", "flops", "--time-limit", "2s"),
-    ("show",),
+BATCH = 50
+"""Inputs per child; one that ends a child does not take the others with it."""
+AS_IS = ("--optimize", "none", "--no-arena")
+FLOPS = ("--costs", "flops")
+GREEDY = ("--strategy", "greedy")
+CHEAP = tuple(f"--strategy={name}" for name in ("keep-all", "greedy", "chen-sqrt", "revolve"))
+MODEL_COMMANDS = (
+    *(("solve", "m.onnx", "--budget", "60%", *FLOPS, *GREEDY, *AS_IS),) * 4,
+    ("solve", "m.onnx", "--budget", "min", *FLOPS, *AS_IS, "--time-limit", "1s", "--json"),
+    ("solve", "m.onnx", "--budget", "90%", *FLOPS, "--optimize", "none", "--time-limit", "1s"),
+    *(("show", "m.onnx"), ("show", "m.onnx", "--json")) * 2,
+    ("show", "m.onnx", "--list-dims"),
+    ("export", "m.onnx", "-o", "e.json", *FLOPS, "--optimize", "none"),
+    (
+        "compare",
+        "m.onnx",
+        "--budget",
+        "70%",
+        *FLOPS,
+        "--optimize",
+        "none",
+        *CHEAP,
+        "--time-limit=1s",
+    ),
 )
-SMALL = (
-    """g (float[N, 8] x, bool c) => (float[N, 8] y, float l) {
-        a = Relu(x)
-        b = If (c) <
-            then_branch = t () => (float[N, 8] p) { p = Exp(a) },
-            else_branch = e () => (float[N, 8] q) { q = Neg(a) }
-        >
-        y = Add(a, b)
-        l = ReduceSum <keepdims = 0> (y)
-    }""",
-    """g (float16[4, 8] x, int64[3] i) => (float16[3, 8] y, float16[4, 8] z, bool[3, 8] m)
-      <float16[8] w = {1, 2, 3, 4, 5, 6, 7, 8}, float ratio = {0.5}, bool yes = {1}> {
-        a = Mul(x, w)
-        y = Gather(a, i)
-        z, k = Dropout(a, ratio, yes)
-        m = Cast <to = 9> (y)
-    }""",
-    """g (float[2, 3, 8, 8] x, float[4, 3, 3, 3] w, float[4] s, float[4] b, float[4] m, float[4] v)
-      => (float[2, 4, 3, 3] y, float[4] mean, float[4] var) {
-        c = Conv <pads = [1, 1, 1, 1]> (x, w)
-        n, mean, var = BatchNormalization <training_mode = 1> (c, s, b, m, v)
-        p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (n)
-        y = AveragePool <kernel_shape = [2, 2]> (p)
-    }""",
+DEFAULT_COMMANDS = (
+    ("solve", "m.onnx", "--budget", "80%", "--time-limit", "2s"),
+    ("solve", "m.onnx", "--budget", "80%", *FLOPS, "--time-limit", "1s"),
+    ("show", "m.onnx", "--shapes-from-run"),
 )
+"""These start children of onnxruntime, which take most of a second."""
+DEFAULT_SHARE = 0.01
+DOCUMENT_COMMANDS = {
+    "schedule.json": (
+        ("check", "m.onnx", "schedule.json"),
+        ("check", "problem.json", "schedule.json"),
+        ("show", "schedule.json"),
+        ("show", "schedule.json", "--model", "m.onnx", "--json"),
+    ),
+    "problem-schedule.json": (
+        ("check", "problem.json", "problem-schedule.json"),
+        ("show", "problem-schedule.json", "--model", "problem.json"),
+    ),
+    "problem.json": (
+        ("solve", "problem.json", "--budget", "60%", *GREEDY),
+        ("solve", "problem.json", "--budget", "80%", "--time-limit", "1s", "--json"),
+        ("compare", "problem.json", "--budget", "70%", *CHEAP, "--time-limit=1s"),
+        ("show", "problem.json"),
+        ("check", "problem.json", "problem-schedule.json"),
+    ),
+    "costs.json": (
+        ("solve", "m.onnx", "--budget", "60%", "--costs", "costs.json", *GREEDY, *AS_IS),
+        ("check", "m.onnx", "schedule.json", "--costs", "costs.json"),
+        ("show", "m.onnx", "--costs", "costs.json"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How one input ended."""
+class Seed:
+    """A valid model, as bytes, and whether it has the dimension N."""
 
-    ending: str
-    """``exit N``, or what else happened."""
-    is_bug: bool
+    content: bytes
+    has_batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A damaged file and the command that reads it."""
+
+    name: str
+    content: bytes
+    arguments: tuple[str, ...]
 
 
 def main() -> None:
@@ -84,114 +121,147 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("fuzz"))
     options = parser.parse_args()
-    seeds = load_seeds()
-    kept = options.keep.absolute()
-    for name in {command[0] for command in COMMANDS}:
+    for name in ("check", "compare", "export", "show", "solve"):
         importlib.import_module(f"checkmate.cli.{name}")
-    n_whole = options.through_command
-    n_bugs = 0
+    kept, n_bugs = options.keep.absolute(), 0
+    runs = (("forked", options.inputs, run_forked), ("command", options.through_command, run_whole))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         # Caches and outputs go where they are lost.
         os.environ["XDG_CACHE_HOME"] = name
-        os.chdir(folder)
-        for title, count, run in (
-            ("forked", options.inputs, run_forked),
-            ("command", n_whole, run_command),
-        ):
-            endings: Counter[str] = Counter()
-            for number in range(count):
-                chance = random.Random(f"{options.seed}-{title}-{number}")
-                content = damage(chance.choice(seeds), chance)
-                (folder / "model.onnx").write_bytes(content)
-                verdict = run(["checkmate", *choose_command(chance)], folder)
-                endings[verdict.ending] += 1
-                if verdict.is_bug:
-                    n_bugs += 1
-                    keep(kept, f"{title}-{number}", content, verdict)
-            print(title, count, dict(endings.most_common()), flush=True)
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        os.chdir(name)
+        valid, seeds = make_documents(), load_seeds()
+        # What is there before a fork is not looked at by the garbage collector of a child.
+        gc.freeze()
+        for title, count, run in runs:
+            cases = make_cases(f"{options.seed}-{title}", valid, seeds)
+            n_bugs += count_endings(title, run(islice(cases, count), valid), kept)
     sys.exit(1 if n_bugs else 0)
 
 
-def load_seeds() -> list[bytes]:
-    """Return valid models."""
-    paths = sorted(GRAPHS.glob("*-tiny-bN.onnx"))
+def load_seeds() -> tuple[list[Seed], list[Seed]]:
+    """Return small valid models and larger ones."""
     texts = [f'<ir_version: 9, opset_import: ["" : 18]> {text}' for text in SMALL]
-    small = [onnx.parser.parse_model(text).SerializeToString() for text in texts]
-    # Small models are tried as often as all large ones together.
-    return [path.read_bytes() for path in paths] + small * 2
+    small = [
+        Seed(onnx.parser.parse_model(text).SerializeToString(), "[N" in text) for text in texts
+    ]
+    paths = sorted(GRAPHS.glob("*-tiny-bN.onnx"))
+    return small, [Seed(path.read_bytes(), has_batch=True) for path in paths]
 
 
-def damage(content: bytes, chance: random.Random) -> bytes:
-    """Return a damaged copy."""
-    change = mutate_structure if chance.random() < 0.5 else mutate_bytes
-    return change(content, chance)
+def make_documents() -> dict[str, bytes]:
+    """Return, by name, a valid model and documents about it, made by the commands themselves."""
+    text = f'<ir_version: 9, opset_import: ["" : 18]> {TRAINING}'
+    Path("m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    dims = ("--dim", "N=64")
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        for arguments in (
+            ("solve", "m.onnx", "--budget", "90%", *FLOPS, *AS_IS, *dims, "-o", "schedule.json"),
+            ("export", "m.onnx", "-o", "problem.json", *FLOPS, "--optimize", "none", *dims),
+            ("profile", "m.onnx", "-o", "costs.json", "--optimize", "none", *dims),
+            ("solve", "problem.json", "--budget", "90%", "-o", "problem-schedule.json"),
+        ):
+            if code := run_here(arguments):
+                sys.exit(f"a valid file ended with {code}: {arguments}")
+    return {name: Path(name).read_bytes() for name in ("m.onnx", *DOCUMENT_COMMANDS)}
 
 
-def choose_command(chance: random.Random) -> list[str]:
-    """Return a command on ``model.onnx``."""
-    name, *options = chance.choice(COMMANDS)
-    dims = ["--dim", "N=4"] if chance.random() < 0.8 else []
-    return [name, "model.onnx", *options, *dims]
+def make_cases(
+    key: str, valid: dict[str, bytes], seeds: tuple[list[Seed], list[Seed]]
+) -> Iterator[Case]:
+    """Yield damaged inputs, each of its own seed."""
+    number = 0
+    while True:
+        chance = random.Random(f"{key}-{number}")
+        is_model = number % 2 == 0
+        make = make_model_case(seeds, chance) if is_model else make_document_case(valid, chance)
+        yield Case(f"{key}-{number}", *make)
+        number += 1
 
 
-def run_forked(arguments: Sequence[str], folder: Path) -> Verdict:
-    """Run in a fork of this process, which has everything imported."""
-    errors = folder / "errors.txt"
-    child = os.fork()
-    if child == 0:
-        _become_command(arguments, errors)
-    _, status, _ = os.wait4(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return judge(code, errors.read_text(errors="replace"))
+def make_model_case(
+    seeds: tuple[list[Seed], list[Seed]], chance: random.Random
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return a damaged model and a command."""
+    seed = chance.choice(seeds[chance.random() < 0.1])
+    change = mutate_structure if chance.random() < 0.6 else mutate_bytes
+    is_default = chance.random() < DEFAULT_SHARE
+    command = chance.choice(DEFAULT_COMMANDS if is_default else MODEL_COMMANDS)
+    has_dims = seed.has_batch and "--list-dims" not in command and chance.random() < 0.9
+    return change(seed.content, chance), (*command, *(("--dim", "N=64") if has_dims else ()))
 
 
-def _become_command(arguments: Sequence[str], errors: Path) -> None:
-    """Run the command and end this process with its exit code."""
-    with errors.open("w") as file, Path(os.devnull).open("w") as nothing:
-        os.dup2(file.fileno(), 2)
-        os.dup2(nothing.fileno(), 1)
-        resource.setrlimit(resource.RLIMIT_DATA, (DATA_NBYTES, DATA_NBYTES))
-        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_S, PROCESSOR_S))
-        sys.argv = list(arguments)
-        code = 1
-        try:
-            command_line.main()
-        except SystemExit as ending:
-            code = ending.code if isinstance(ending.code, int) else 1
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
+def make_document_case(
+    valid: dict[str, bytes], chance: random.Random
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return a damaged document and a command."""
+    name = chance.choice(tuple(DOCUMENT_COMMANDS))
+    command = chance.choice(DOCUMENT_COMMANDS[name])
+    has_dims = name == "costs.json" and command[0] != "check"
+    content = mutate_document(valid[name], chance)
+    return content, (*command, *(("--dim", "N=64") if has_dims else ()))
 
 
-def run_command(arguments: Sequence[str], folder: Path) -> Verdict:
+def place(case: Case, valid: dict[str, bytes]) -> None:
+    """Write the damaged file of ``case``, and valid ones beside it."""
+    is_model = not any(name in case.arguments for name in DOCUMENT_COMMANDS)
+    damaged = "m.onnx" if is_model else find_damaged(case)
+    for name, content in valid.items():
+        Path(name).write_bytes(case.content if name == damaged else content)
+
+
+def find_damaged(case: Case) -> str:
+    """Return which document of the command is the damaged one."""
+    for name in ("costs.json", "problem-schedule.json", "schedule.json", "problem.json"):
+        if name in case.arguments:
+            return name
+    return "m.onnx"
+
+
+def run_forked(cases: Iterator[Case], valid: dict[str, bytes]) -> Iterator[tuple[Case, Verdict]]:
+    """Run in forks of this process, which has everything imported."""
+
+    def start(case: Case) -> tuple[str, ...]:
+        place(case, valid)
+        return case.arguments
+
+    while batch := list(islice(cases, BATCH)):
+        while batch:
+            verdicts = run_many([lambda case=case: start(case) for case in batch])
+            yield from zip(batch, verdicts, strict=False)
+            batch = batch[len(verdicts) :]
+
+
+def run_whole(cases: Iterator[Case], valid: dict[str, bytes]) -> Iterator[tuple[Case, Verdict]]:
     """Run the command as a user does."""
-    command = [sys.executable, "-m", *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Verdict("hang", is_bug=True)
-    return judge(done.returncode, done.stderr)
+    for case in cases:
+        place(case, valid)
+        command = [sys.executable, "-m", "checkmate", *case.arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=60, check=False
+            )
+        except subprocess.TimeoutExpired:
+            yield case, Verdict("hang", is_bug=True)
+        else:
+            yield case, judge(done.returncode, done.stderr)
 
 
-def judge(code: int, errors: str) -> Verdict:
-    """Return whether an ending is a documented one."""
-    if code == -signal.SIGXCPU:
-        return Verdict("hang", is_bug=True)
-    if "MemoryError" in errors or "bad_alloc" in errors:
-        return Verdict("memory", is_bug=True)
-    if "Traceback" in errors:
-        return Verdict("traceback", is_bug=True)
-    return Verdict(f"exit {code}", is_bug=code not in DOCUMENTED)
-
-
-def keep(folder: Path, name: str, content: bytes, verdict: Verdict) -> None:
-    """Keep an input that ended as none may."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}-{verdict.ending.replace(' ', '')}.onnx").write_bytes(content)
-    print(f"{name}: {verdict.ending}", flush=True)
+def count_endings(title: str, outcomes: Iterator[tuple[Case, Verdict]], kept: Path) -> int:
+    """Print how inputs ended and what is wrong; return the number of bugs."""
+    endings: Counter[str] = Counter()
+    began_s = time.monotonic()
+    n_bugs = 0
+    for case, verdict in outcomes:
+        endings[verdict.ending] += 1
+        if verdict.is_bug:
+            n_bugs += 1
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / case.name).write_bytes(case.content)
+            print(f"{case.name}: {verdict.ending}: {' '.join(case.arguments)}", flush=True)
+    took_s = time.monotonic() - began_s
+    print(title, sum(endings.values()), dict(endings.most_common()), f"{took_s:.0f} s", flush=True)
+    return n_bugs
 
 
 if __name__ == "__main__":

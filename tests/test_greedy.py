@@ -11,11 +11,12 @@ from builders import op, problem, random_training, training_chain
 from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.problem_json import read_problem
-from checkmate.graph import OpId
+from checkmate.graph import OpId, TensorId
 from checkmate.heuristics.evicting import run_evicting
 from checkmate.heuristics.greedy import find_smallest_budget, order_within
 from checkmate.heuristics.keep_all import order_all
-from checkmate.heuristics.scoring import Policy
+from checkmate.heuristics.memory import Memory
+from checkmate.heuristics.scoring import Policy, Scorer
 from checkmate.heuristics.tables import find_node_bound, make_tables
 from checkmate.problem import Problem
 from oracle import find_best_time
@@ -252,3 +253,15 @@ def test_published_networks_cost_what_is_proved_to_be_near_the_best(
     budget_nbytes = int(share * run(small, order_all(small)).peak.nbytes)
     time_ns = run(small, order_within(small, budget_nbytes, effort=16)).time_ns
     assert 100 * (time_ns / small.costs.total_ns - 1) <= percent + 0.005
+
+
+def test_what_rests_on_many_missing_ops_is_not_looked_at_in_full() -> None:
+    tables = make_tables(training_chain(1000))
+    memory = Memory(tables)
+    for tensor in range(999):
+        memory.add(TensorId(tensor))
+    memory.stage = OpId(1000)
+    for tensor in range(998):
+        memory.live[tensor] = False
+    score = Scorer(memory, Policy(1.0, 0.0, 1.0)).score(TensorId(998))
+    assert 200 < score < 300

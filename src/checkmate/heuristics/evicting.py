@@ -10,6 +10,7 @@ sweep; where the room ends is found by the frees that the order implies, not her
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from checkmate.graph import OpId, TensorId
@@ -19,6 +20,9 @@ from checkmate.heuristics.tables import Tables, find_uses
 
 _MOST_RUNS = 5
 """A run gives up when it takes this many times the time of running each op once."""
+
+_MOST_NOTED = 64
+"""Ops that read a tensor, the latest of them, whose outputs are scored again when it is back."""
 
 
 def run_evicting(
@@ -193,9 +197,9 @@ class _Queue:
         """Score ``tensor`` again, and those that can be made from it now that it is there."""
         tables = self._memory.tables
         self._noted[tensor] = None
-        for reader in tables.readers[tensor]:
-            if reader >= self._memory.stage:
-                break
+        readers = tables.readers[tensor]
+        end = bisect_left(readers, self._memory.stage)
+        for reader in readers[max(0, end - _MOST_NOTED) : end]:
             for made in tables.makes[reader]:
                 self._noted[made] = None
 

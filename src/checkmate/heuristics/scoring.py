@@ -20,6 +20,9 @@ from checkmate.heuristics.tables import Tables
 
 LOST = math.inf
 """The score of a tensor that could not be made again."""
+_MOST_OPS = 256
+"""More ops that would have to run again for one tensor are not looked at: with all of them, the
+time to plan would grow with the square of the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Scorer:
         self._memory = memory
         self._policy = policy
         self._weights = _weigh(memory.tables, policy)
+        self._rests_on_single = _find_resting(memory.tables)
 
     def score(self, tensor: TensorId) -> float:
         """Return the score of ``tensor``, which is in memory."""
@@ -67,13 +71,18 @@ class Scorer:
         return score * self._weights[tensor]
 
     def _find_recompute_ns(self, tensor: TensorId, need: int) -> float:
-        """Return the time to make ``tensor`` again in stage ``need``, or that it would be lost."""
+        """Return the time to make ``tensor`` again in stage ``need``, or that it would be lost.
+
+        Of very many ops the time of some is enough to tell: they are far more than of any tensor
+        that should go.
+        """
         memory, tables, trusting = self._memory, self._memory.tables, self._policy.trusting
         origin = tables.producers[tensor]
         seen = {origin}
         pending = [origin]
         chain_ns = 0
-        while pending:
+        most = len(tables.time_ns) if self._rests_on_single[origin] else _MOST_OPS
+        while pending and len(seen) <= most:
             op = pending.pop()
             if not tables.recomputable[op]:
                 return LOST
@@ -87,6 +96,15 @@ class Scorer:
                     pending.append(producer)
         own_ns = tables.time_ns[origin]
         return own_ns + self._policy.chain_weight * (chain_ns - own_ns)
+
+
+def _find_resting(tables: Tables) -> list[bool]:
+    """Return, per op, whether it or one that it depends on may run only once."""
+    resting: list[bool] = []
+    for op, recomputable in enumerate(tables.recomputable):
+        inputs = (tables.producers[read] for read in tables.reads[op])
+        resting.append(not recomputable or any(resting[before] for before in inputs))
+    return resting
 
 
 def _weigh(tables: Tables, policy: Policy) -> list[float]:

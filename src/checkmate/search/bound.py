@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from checkmate.errors import InfeasibleError
 from checkmate.graph import Graph, OpId, TensorId, find_readers
 from checkmate.problem import Problem
@@ -17,17 +19,49 @@ def smallest_conceivable_nbytes(problem: Problem) -> tuple[int, OpId | None]:
     graph outputs are in memory: that counts for the last op. None: the resident tensors bind.
     """
     graph, workspaces = problem.graph, problem.costs.workspace_nbytes
-    last_use = _find_last_uses(graph)
-    best: tuple[int, OpId | None] = (graph.resident_nbytes, None)
-    pinned: set[TensorId] = set()
+    pins = _Pins(graph)
+    best_nbytes: int = 0
+    binding: OpId | None = None
     for k, op in enumerate(graph.ops):
-        pinned = {e for e in pinned if last_use[e] > k}
-        at_run = _sum_nbytes(graph, pinned.union(op.inputs, op.outputs)) + workspaces[k]
-        at_end = _sum_nbytes(graph, set(graph.outputs)) if k == len(graph.ops) - 1 else 0
-        best = max(best, (graph.resident_nbytes + max(at_run, at_end), OpId(k)), key=lambda b: b[0])
+        needed_nbytes = pins.count_at(k) + workspaces[k]
+        if k == len(graph.ops) - 1:
+            needed_nbytes = max(needed_nbytes, _sum_made(graph, graph.outputs))
+        if needed_nbytes > best_nbytes:
+            best_nbytes, binding = needed_nbytes, OpId(k)
         if not op.recomputable:
-            pinned.update(op.outputs)
-    return best
+            pins.add(k)
+    return graph.resident_nbytes + best_nbytes, binding
+
+
+class _Pins:
+    """The tensors of ops that run once, while a later op has yet to read them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._last_use = _find_last_uses(graph)
+        self._pinned: set[TensorId] = set()
+        self._nbytes = 0
+        self._ending: dict[int, list[TensorId]] = {}
+
+    def count_at(self, k: int) -> int:
+        """Return the bytes of what is pinned and of what op ``k`` reads and makes.
+
+        To be called for one op after the other: what op ``k`` is the last to read is let go.
+        """
+        for tensor in self._ending.pop(k, ()):
+            self._pinned.remove(tensor)
+            self._nbytes -= self._graph.tensors[tensor].nbytes
+        op = self._graph.ops[k]
+        others = (tensor for tensor in (*op.inputs, *op.outputs) if tensor not in self._pinned)
+        return self._nbytes + _sum_made(self._graph, others)
+
+    def add(self, k: int) -> None:
+        """Pin what op ``k``, which runs once, has made for later ops."""
+        for tensor in self._graph.ops[k].outputs:
+            if self._last_use[tensor] > k:
+                self._pinned.add(tensor)
+                self._nbytes += self._graph.tensors[tensor].nbytes
+                self._ending.setdefault(self._last_use[tensor], []).append(tensor)
 
 
 def check_conceivable(problem: Problem, budget_nbytes: int) -> None:
@@ -50,7 +84,7 @@ def _find_last_uses(graph: Graph) -> list[int]:
     return last
 
 
-def _sum_nbytes(graph: Graph, tensors: set[TensorId]) -> int:
-    """Return the bytes of those of ``tensors`` that are not resident."""
+def _sum_made(graph: Graph, tensors: Iterable[TensorId]) -> int:
+    """Return the bytes of those of ``tensors``, each listed once, that are not resident."""
     made = (graph.tensors[e] for e in tensors if graph.tensors[e].producer is not None)
     return sum(tensor.nbytes for tensor in made)

@@ -19,6 +19,8 @@ from checkmate.units import format_nbytes_exactly
 
 GREEDY_EFFORT = 8
 """Parameter sets that the greedy tries."""
+GREEDY_MOST_RUNS = 80_000
+"""Ops that it runs, one parameter set after the other: a huge graph is tried with fewer of them."""
 EXACT_MAX_OPS = 200
 """Up to this many ops the paper's program is tried: its size grows with their square."""
 
@@ -34,8 +36,10 @@ def _keep_all(standing: Standing) -> None:
 def _run_greedy(standing: Standing) -> None:
     """Offer what each parameter set leads to, as long as there is time; the first in any case."""
     best = None
+    affordable = GREEDY_MOST_RUNS // max(1, len(standing.problem.graph.ops))
+    effort = max(1, min(GREEDY_EFFORT, affordable))
     for n_tried, found in enumerate(
-        improve_within(standing.problem, standing.budget_nbytes, GREEDY_EFFORT)
+        improve_within(standing.problem, standing.budget_nbytes, effort)
     ):
         if best is None or found.order != best.order:
             best = found
