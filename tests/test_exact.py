@@ -273,3 +273,9 @@ def test_the_published_instances_have_their_published_optima(
     plan = plan_of(instance, budget_nbytes, solve_exact(instance, budget_nbytes, PROVE))
     assert round(plan.time_ns / instance.costs.total_ns, 4) == optimum
     assert plan.claim.termination == "optimal"
+
+
+def test_a_relaxation_ends_when_no_time_is_left_to_write_its_program() -> None:
+    small = training_chain(20)
+    with pytest.raises(NotFoundError, match="time limit ended while the program was written"):
+        find_lp_bound(small, 12, Limits(time_s=0.0))

@@ -45,10 +45,17 @@ def make_clock(problem: Problem) -> Clock:
 
 
 def make_program(
-    problem: Problem, frame: Frame, clock: Clock, families: Iterable[Family] = FAMILIES.values()
+    problem: Problem,
+    frame: Frame,
+    clock: Clock,
+    families: Iterable[Family] = FAMILIES.values(),
+    deadline_s: float | None = None,
 ) -> Program:
-    """Return the program with the rows of ``families``: minimise the time in ``clock``."""
-    rows = Rows()
+    """Return the program with the rows of ``families``: minimise the time in ``clock``.
+
+    Raises `NotFoundError` when it is not written by ``deadline_s`` of the monotonic clock.
+    """
+    rows = Rows(deadline_s)
     for add_rows in families:
         add_rows(frame, rows)
     columns = frame.columns

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from checkmate.errors import NotFoundError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int32]
@@ -55,14 +59,22 @@ class Program:
 class Rows:
     """Rows in the making, each ``terms <= upper``."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline_s: float | None = None) -> None:
+        self._deadline_s = math.inf if deadline_s is None else deadline_s
         self._indices = array("i")  # millions of coefficients, 12 bytes each
         self._values = array("d")
         self._starts: list[int] = [0]
         self._upper: list[float] = []
 
     def add(self, terms: Iterable[Term], upper: float) -> None:
-        """Add the row ``terms <= upper``; terms of one column add up, zeros are left out."""
+        """Add the row ``terms <= upper``; terms of one column add up, zeros are left out.
+
+        Raises `NotFoundError` after the deadline: large programs take minutes to write.
+        """
+        if time.monotonic() > self._deadline_s:
+            raise NotFoundError(
+                "the time limit ended while the program was written", hint="raise --time-limit"
+            )
         merged: dict[int, float] = {}
         for column, coefficient in terms:
             merged[column] = merged.get(column, 0.0) + coefficient

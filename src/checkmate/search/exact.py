@@ -103,7 +103,8 @@ class _Search:
 
     def relax(self) -> int:
         """Return the bound of the linear relaxation."""
-        program = self._make_program()
+        time_s = self._limits.time_s
+        program = self._make_program(None if time_s is None else self._began_s + time_s)
         relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
         result = self._ask(relaxed, None)
         if result.status != "solved":
@@ -127,10 +128,10 @@ class _Search:
             if result.status != "solved":
                 return result, None
 
-    def _make_program(self) -> Program:
+    def _make_program(self, deadline_s: float | None = None) -> Program:
         forbid = partial(add_cover_rows, covers=self._covers)
         families: tuple[Family, ...] = (*FAMILIES.values(), forbid)
-        return make_program(self._problem, self._frame, self._clock, families)
+        return make_program(self._problem, self._frame, self._clock, families, deadline_s)
 
     def _ask(self, program: Program, start: FloatArray | None) -> MilpResult:
         """Return the solver's answer, having learnt from its bound."""
