@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from checkmate.errors import InputError
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import COPY_ATTRIBUTE
 from checkmate.onnxio.write import render_model
@@ -17,8 +18,9 @@ from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.limited import LimitedRuns
 from checkmate.runtime.protocol import Settings
 from checkmate.trial.judgement import find_pattern_block
+from checkmate.trial.rewriting import require_alike
 from checkmate.trial.runs import Trial
-from onnx_models import deep_mlp, save
+from onnx_models import deep_mlp, save, save_proto
 from test_cli import checkmate
 from trials import Solved, judge_trial, run, solve_file
 
@@ -221,3 +223,15 @@ def test_a_model_to_run_is_of_no_use_without_a_run(tmp_path: Path) -> None:
     done = checkmate("check", "model.onnx", "s.json", "--onnx", "m.onnx", cwd=tmp_path)
     assert done.returncode == 2
     assert "hint: add --run" in done.stderr
+
+
+def test_a_file_with_other_ends_is_no_rewriting(tmp_path: Path) -> None:
+    model = read_model(save(tmp_path, deep_mlp(2)), {"N": 4})
+    other = onnx.load(model.path)
+    del other.graph.output[-1]
+    path = save_proto(tmp_path, other, "other.onnx")
+    with pytest.raises(InputError, match="has other outputs than the model"):
+        require_alike(model, path)
+    path.write_text("no model")
+    with pytest.raises(InputError, match="is not an ONNX model"):
+        require_alike(model, path)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from checkmate.costs import Costs, Origin
@@ -25,7 +26,7 @@ from checkmate.runtime.execute import RunOptions, RunResult, race_models, run_mo
 from checkmate.runtime.protocol import RunTask, Settings, TensorSpec
 from checkmate.runtime.worker import Limits, Worker
 from checkmate.simulate import simulate
-from onnx_models import GRAPHS, TRAINING_MLP, save
+from onnx_models import GRAPHS, TRAINING_MLP, save, save_proto
 
 FLOAT, INT64, BFLOAT16 = 1, 7, 16
 ONE_THREAD = Settings(threads=1)
@@ -152,6 +153,13 @@ def test_the_resident_set_agrees_with_the_allocator(tmp_path: Path) -> None:
     assert counted == (32_000_000,)
     assert len(pages) == 3
     assert max(pages) == pytest.approx(32_000_000, abs=1_500_000)
+
+
+def test_an_output_that_is_listed_twice_is_there_once(tmp_path: Path) -> None:
+    proto = onnx.load(save(tmp_path, CONV_CHAIN))
+    proto.graph.output.append(proto.graph.output[0])
+    path = save_proto(tmp_path, proto)
+    assert run(path, outputs=tmp_path / "y.npz").outputs is not None
 
 
 def test_without_a_meter_there_is_no_peak(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # an import more is time more in which a Ctrl-C ends in a traceback
+    from typing import NoReturn
 
 _INTERRUPTED = 130
 

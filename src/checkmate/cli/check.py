@@ -27,7 +27,7 @@ from checkmate.formats.schedule_json import ScheduleRecord, read_schedule, resol
 from checkmate.onnxio.model import Model
 from checkmate.runtime.device import probe_device
 from checkmate.trial.judgement import Terms, judge
-from checkmate.trial.rewriting import Rewriting
+from checkmate.trial.rewriting import Rewriting, require_alike
 from checkmate.trial.runs import run_trial
 
 
@@ -91,6 +91,8 @@ def command(
     document = certify_record(source.problem, steps, record, is_sure=costs is not None)
     failures: tuple[str, ...] = ()
     if run and source.model is not None:
+        if written is not None:
+            require_alike(source.model, written)
         rewriting = Rewriting(source.model, steps, read_fences(record), written)
         trial = run_trial(rewriting, record, provider)
         judgement = judge(trial, Terms(record.budget_nbytes, tolerance, rewriting.fences))

@@ -204,7 +204,10 @@ class Binding:
         self._session = session
         self._settings = settings
         self._binding = session.io_binding()
-        self._names = [output.name for output in session.get_outputs()]
+        # A graph may list an output twice; it is bound once.
+        outputs = {output.name: output for output in session.get_outputs()}
+        self._names = tuple(outputs)
+        self._outputs = tuple(outputs.values())
         known = {item.name for item in session.get_inputs()}
         # The session does not own its inputs; they must live as long as it runs.
         self._inputs = {
@@ -217,7 +220,7 @@ class Binding:
     def clear_outputs(self) -> None:
         """Let go of the outputs of the last run."""
         self._binding.clear_binding_outputs()
-        for output in self._session.get_outputs():
+        for output in self._outputs:
             is_raw = output.type in ("tensor(bfloat16)",) or "float8" in output.type
             on_device = self._settings.provider == "cuda" and not is_raw
             device = "cuda" if on_device else "cpu"

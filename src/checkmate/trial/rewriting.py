@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkmate.errors import InputError
 from checkmate.files import write_files
 from checkmate.onnxio.load import has_external_data, load_proto
 from checkmate.onnxio.model import Model
@@ -33,6 +34,22 @@ class Files:
 
     original: Path
     rewritten: Path
+
+
+def require_alike(model: Model, written: Path) -> None:
+    """Raise `InputError` when ``written`` cannot be a rewriting of ``model``: other ends."""
+    given, own = load_proto(written).graph, model.proto.graph
+    for what, theirs, ours in (
+        ("inputs", given.input, own.input),
+        ("outputs", given.output, own.output),
+    ):
+        names, wanted = ({item.name for item in items} for items in (theirs, ours))
+        odd = sorted(names ^ wanted)
+        if odd:
+            raise InputError(
+                f"{str(written)!r} has other {what} than the model, {odd[0]!r} for one",
+                hint="give the rewritten model that belongs to the schedule",
+            )
 
 
 @contextmanager
