@@ -56,8 +56,12 @@ def _run_greedy(standing: Standing) -> None:
 
 def _relax_stages(standing: Standing) -> None:
     """Learn the first bound of chains of stages: any gap will do."""
-    if standing.order is not None:
-        _search_stages(standing, replace(standing.limits, gap=ANY_GAP))
+    if standing.order is None:
+        return
+    limits = standing.limits
+    # A program gets a quarter of the time, and there is but one.
+    time_s = None if limits.time_s is None else 4 * limits.time_s
+    _search_stages(standing, replace(limits, gap=ANY_GAP, time_s=time_s))
 
 
 def _solve_stages(standing: Standing) -> None:
@@ -137,7 +141,7 @@ STAGES = Phase("stages", _solve_stages, _has_stages, 8.0, is_stubborn=True)
 EXACT = Phase("exact", _solve_exactly, _is_small)
 ANNEAL = Phase("anneal", _anneal, is_stubborn=True)
 ANNEAL_ON = Phase("anneal", _anneal_on, is_stubborn=True)
-RELAX = Phase("relax", _relax_stages, _has_stages)
+RELAX = Phase("relax", _relax_stages, _has_stages, 8.0)
 ANNEAL_BRIEFLY = Phase("anneal", _anneal_briefly)
 POLISH = Phase("polish", _polish, is_polish=True)
 BOUND = Phase("bound", _bound_frontier)
