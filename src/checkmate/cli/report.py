@@ -12,7 +12,7 @@ from rich.table import Table
 from checkmate.arena import count_outside_nbytes
 from checkmate.cli.terminal import escape
 from checkmate.engine.solve import count_baseline_fragmentation_nbytes, run_baseline
-from checkmate.plan import Plan, Space
+from checkmate.plan import Claim, Plan, Space
 from checkmate.problem import Problem
 from checkmate.reordering import Reordering
 from checkmate.schedule import count_recomputes
@@ -61,7 +61,7 @@ def print_plan(
     problem: Problem, plan: Plan, baseline: Simulation, written: Mapping[str, Path]
 ) -> None:
     """Print what a plan costs, against the graph without recompute."""
-    claim, bound_ns = plan.claim, plan.claim.bound_ns
+    claim = plan.claim
     share = f"{100 * plan.peak.nbytes / max(baseline.peak.nbytes, 1):.1f} %"
     rows = [
         ("peak", format_nbytes(baseline.peak.nbytes), format_nbytes(plan.peak.nbytes), share),
@@ -82,12 +82,20 @@ def print_plan(
         echo_note(f"peak at: {problem.graph.ops[plan.peak.op].name}")
     echo_note(f"recomputes: {count_recomputes(order)} beside {len(problem.graph.ops)} ops")
     echo_note(
-        f"bound: {format_ns(bound_ns)} among {SPACE_NAMES[claim.space]};"
+        f"bound: {describe_bound(claim)};"
         f" gap {100 * plan.gap:.2f} % ({claim.termination}, {claim.strategy})"
     )
     echo_note(f"costs: {' '.join(filter(None, (origin.source, origin.provider, origin.device)))}")
     for path in written.values():
         echo_note(f"wrote {path}")
+
+
+def describe_bound(claim: Claim) -> str:
+    """Return what is proved, and among which schedules; the plan may be none of them."""
+    space = SPACE_NAMES[claim.space]
+    if claim.termination == "optimal":
+        return f"nothing is faster among {space}"
+    return f"{format_ns(claim.bound_ns)} among {space}"
 
 
 def _describe_arena(

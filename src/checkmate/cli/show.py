@@ -21,7 +21,7 @@ from checkmate.cli.options import (
     shapes_option,
 )
 from checkmate.cli.overview import Shown, show_source
-from checkmate.cli.report import SPACE_NAMES, echo_note, print_table
+from checkmate.cli.report import describe_bound, echo_note, print_table
 from checkmate.cli.source import Asked, is_document, read_source_of
 from checkmate.engine.inspect import find_retention
 from checkmate.errors import UsageError
@@ -153,7 +153,7 @@ def _print_schedule(record: ScheduleRecord) -> None:
     echo_note(
         f"time {format_ns(record.time_ns)},"
         f" {format_ratio(record.time_ns, record.baseline_time_ns)};"
-        f" bound {format_ns(record.claim.bound_ns)} among {SPACE_NAMES[record.claim.space]}"
+        f" bound: {describe_bound(record.claim)}"
     )
 
 

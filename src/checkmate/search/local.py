@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from checkmate.errors import NotFoundError
+from checkmate.graph import OpId
+from checkmate.heuristics.editing import find_keys
 from checkmate.heuristics.keep_all import order_all
 from checkmate.heuristics.local_search import Edited, search_locally
 from checkmate.heuristics.tables import make_tables
@@ -14,24 +19,47 @@ from checkmate.units import format_nbytes_exactly
 STRATEGY = "anneal"
 
 
-def anneal(standing: Standing, patience: int) -> None:
-    """Offer ever better orders until ``patience`` rounds in a row have found nothing better.
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to search on; counted in work, so that the result is the same anywhere."""
 
-    Also ends when the order is good enough or the phase is out of time. Begins from the best order
-    so far, or from that without recompute. Raises `NotFoundError` when no order found fits.
+    patience: int
+    """Rounds in a row without success after which it ends."""
+    n_chunks: int | None = None
+    """Chunks of steps after which it ends; None: no limit."""
+    ends_when_good: bool = True
+    """Whether to end as soon as the order is good enough."""
+
+
+def anneal(standing: Standing, effort: Effort) -> None:
+    """Offer ever better orders until ``effort`` is spent or the phase is out of time.
+
+    Begins from the best order so far, or from that without recompute. Raises `NotFoundError` when
+    no order found fits.
     """
     began_s, time_s = time.monotonic(), standing.limits.time_s
     tables = make_tables(standing.problem)
-    start = standing.order or order_all(standing.problem)
+    start = _choose_start(standing)
     best: Edited | None = None
-    for found in search_locally(tables, standing.budget_nbytes, start, patience):
+    search = search_locally(tables, standing.budget_nbytes, start, effort.patience)
+    for found in islice(search, effort.n_chunks):
         if best is None or found < best:
             best = found
             standing.offer(found.find_order(tables), STRATEGY)
-        if standing.is_ended or (time_s is not None and time.monotonic() - began_s >= time_s):
+        if standing.is_ended and effort.ends_when_good:
+            break
+        if time_s is not None and time.monotonic() - began_s >= time_s:
             break
     if best is not None and best.excess_nbytes:
         raise NotFoundError(
             f"no order found that fits in {format_nbytes_exactly(standing.budget_nbytes)}",
             hint="raise --budget",
         )
+
+
+def _choose_start(standing: Standing) -> Sequence[OpId]:
+    """Return the fastest order that can be edited."""
+    best, n_ops = standing.best, len(standing.problem.graph.ops)
+    if best is not None and find_keys(n_ops, best.order) is not None:
+        return best.order
+    return standing.order or order_all(standing.problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from checkmate.errors import InfeasibleError
 from checkmate.heuristics.greedy import improve_within, make_failure
 from checkmate.heuristics.keep_all import order_all
@@ -9,9 +11,9 @@ from checkmate.milp.chain import arrange
 from checkmate.problem import Problem
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
-from checkmate.search.finding import Finding
+from checkmate.search.finding import Finding, Limits
 from checkmate.search.frontier_bound import bound_frontier
-from checkmate.search.local import anneal
+from checkmate.search.local import Effort, anneal
 from checkmate.search.pipeline import Phase
 from checkmate.search.stages import solve_stages
 from checkmate.search.standing import Order, Standing
@@ -24,9 +26,15 @@ GREEDY_MOST_RUNS = 80_000
 EXACT_MAX_OPS = 200
 """Up to this many ops the paper's program is tried: its size grows with their square."""
 
+ANY_GAP = 1e9
+"""A gap that every order reaches."""
+
 ANNEALING_PATIENCE = 5
 """Rounds of annealing in a row without success after which it ends; each is longer than the one
 before."""
+ANNEALING_CHUNKS = 300
+"""Chunks of annealing before programs are solved, and again when the gap is reached: a second or
+two at 1,000 ops."""
 
 
 def _keep_all(standing: Standing) -> None:
@@ -50,14 +58,28 @@ def _run_greedy(standing: Standing) -> None:
         raise make_failure(standing.problem, standing.budget_nbytes, best)
 
 
+def _relax_stages(standing: Standing) -> None:
+    """Learn the first bound of chains of stages: any gap will do."""
+    if standing.order is None:
+        return
+    limits = standing.limits
+    # A program gets a quarter of the time, and there is but one.
+    time_s = None if limits.time_s is None else 4 * limits.time_s
+    _search_stages(standing, replace(limits, gap=ANY_GAP, time_s=time_s))
+
+
 def _solve_stages(standing: Standing) -> None:
+    _search_stages(standing, standing.limits)
+
+
+def _search_stages(standing: Standing, limits: Limits) -> None:
     def report(order: Order | None, bound_ns: int) -> None:
         standing.raise_bound("chain-of-stages", bound_ns)
         if order is not None:
             standing.offer(order, "stages")
 
     problem, budget_nbytes = standing.problem, standing.budget_nbytes
-    _take(standing, solve_stages(problem, budget_nbytes, standing.limits, standing.order, report))
+    _take(standing, solve_stages(problem, budget_nbytes, limits, standing.order, report))
 
 
 def _solve_exactly(standing: Standing) -> None:
@@ -80,11 +102,19 @@ def _exhaust(standing: Standing) -> None:
 
 
 def _anneal(standing: Standing) -> None:
-    anneal(standing, ANNEALING_PATIENCE)
+    anneal(standing, Effort(ANNEALING_PATIENCE))
 
 
 def _anneal_on(standing: Standing) -> None:
-    anneal(standing, 4 * ANNEALING_PATIENCE)
+    anneal(standing, Effort(4 * ANNEALING_PATIENCE))
+
+
+def _anneal_briefly(standing: Standing) -> None:
+    anneal(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS))
+
+
+def _polish(standing: Standing) -> None:
+    anneal(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False))
 
 
 def _bound_frontier(standing: Standing) -> None:
@@ -111,12 +141,26 @@ def _is_small(problem: Problem) -> bool:
 
 KEEP_ALL = Phase("keep-all", _keep_all, is_stubborn=True)
 GREEDY = Phase("greedy", _run_greedy, is_stubborn=True)
-STAGES = Phase("stages", _solve_stages, _has_stages, is_stubborn=True)
+STAGES = Phase("stages", _solve_stages, _has_stages, 8.0, is_stubborn=True)
 EXACT = Phase("exact", _solve_exactly, _is_small)
 ANNEAL = Phase("anneal", _anneal, is_stubborn=True)
 ANNEAL_ON = Phase("anneal", _anneal_on, is_stubborn=True)
+RELAX = Phase("relax", _relax_stages, _has_stages, 8.0)
+ANNEAL_BRIEFLY = Phase("anneal", _anneal_briefly)
+POLISH = Phase("polish", _polish, is_polish=True)
 BOUND = Phase("bound", _bound_frontier)
 EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
 
-AUTO = (KEEP_ALL, GREEDY, STAGES, ANNEAL, BOUND, EXACT, EXHAUSTIVE)
+AUTO = (
+    KEEP_ALL,
+    GREEDY,
+    RELAX,
+    ANNEAL_BRIEFLY,
+    STAGES,
+    ANNEAL,
+    BOUND,
+    EXACT,
+    EXHAUSTIVE,
+    POLISH,
+)
 """The cheap before the dear; bounds of the narrow space before those of the wide."""

@@ -36,6 +36,9 @@ class Phase:
     is_stubborn: bool = False
     """Whether it runs out of time too, as long as there is nothing in hand: its first step is
     quick."""
+    is_polish: bool = False
+    """Whether it runs only once the gap is reached, and then as long as a space wider than that of
+    the bound may hold something faster."""
 
 
 def run_phases(
@@ -43,21 +46,28 @@ def run_phases(
 ) -> Finding:
     """Return the best that ``phases`` find together, with the best that they prove.
 
-    They end as soon as one reaches the gap. A phase that fails costs what it would have found: the
-    listener is warned, and the next begins from the same incumbent. Raises `InfeasibleError` with
-    a proof for all schedules, else what the phases raised when none found anything.
+    They end as soon as one reaches the gap, but for those that polish. A phase that fails costs
+    what it would have found: the listener is warned, and the next begins from the same incumbent.
+    Raises `InfeasibleError` with a proof for all schedules, else what the phases raised when none
+    found anything.
     """
     check_conceivable(problem, budget_nbytes)
     standing = Standing(problem, budget_nbytes, limits)
     suited = [phase for phase in phases if phase.suits(problem)]
     for position, phase in enumerate(suited):
-        if standing.is_out_of_time and not (phase.is_stubborn and standing.best is None):
-            continue
-        weights = sum(later.weight for later in suited[position:])
-        _run(phase, standing, phase.weight / weights)
-        if standing.is_ended:
-            break
+        if _is_due(phase, standing):
+            weights = sum(later.weight for later in suited[position:] if not later.is_polish)
+            _run(phase, standing, 1.0 if phase.is_polish else phase.weight / weights)
     return standing.conclude()
+
+
+def _is_due(phase: Phase, standing: Standing) -> bool:
+    """Return whether it is the turn of ``phase``."""
+    if standing.is_out_of_time and not (phase.is_stubborn and standing.best is None):
+        return False
+    if phase.is_polish:
+        return standing.is_good and standing.may_be_polished
+    return not standing.is_ended
 
 
 def _run(phase: Phase, standing: Standing, share: float) -> None:

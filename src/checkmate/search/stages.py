@@ -27,7 +27,7 @@ from checkmate.milp.model import FloatArray, Program
 from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
 from checkmate.search.bound import check_conceivable
-from checkmate.search.claims import find_termination, make_failure, run_order
+from checkmate.search.claims import find_termination, is_close, make_failure, run_order
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.incumbent import Incumbent
 from checkmate.solver.process import describe_solver, solve_in_worker
@@ -207,11 +207,11 @@ class _Search:
             return True
         if self._find_left() == 0.0:
             return True
-        if self._goal_ns is not None and self._bound_ns > self._goal_ns:
+        if self._goal_ns is not None and is_close(self._goal_ns, self._bound_ns, self._limits):
             return True
-        if self._best.windows is None or self._best.time_ns > (self._goal_ns or math.inf):
+        if self._best.windows is None:
             return False
-        return self._best.time_ns - self._bound_ns <= self._limits.gap * self._bound_ns
+        return is_close(self._best.time_ns, self._bound_ns, self._limits)
 
     def _find_left(self) -> float | None:
         """Return the seconds that are left; None: no clock."""

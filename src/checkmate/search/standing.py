@@ -34,6 +34,9 @@ MEMBERS: Mapping[Space, Callable[[Graph, Sequence[OpId]], bool]] = {
 }
 """Per space, whether an order is in it; the widest first, each a part of the one before."""
 
+_PROGRAMS = ("stages", "exact")
+"""Strategies that solve programs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -135,6 +138,18 @@ class Standing:
             return False
         return is_close(self.best.time_ns, max(self._bounds.values()), self._limits)
 
+    @property
+    def may_be_polished(self) -> bool:
+        """Whether a wider space may hold something faster by more than the gap."""
+        if self.best is None or self._is_interrupted:
+            return False
+        return not is_close(self.best.time_ns, self._bounds["all-schedules"], self._limits)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self._began_s
+
     def conclude(self) -> Finding:
         """Return the best order with the claim that says most; raise what went wrong otherwise."""
         best = self.best
@@ -145,7 +160,7 @@ class Standing:
         termination = find_termination(
             best.time_ns, bound_ns, self._limits, interrupted=self._is_interrupted
         )
-        has_solver = best.strategy in ("stages", "exact") or space != "all-schedules"
+        has_solver = best.strategy in _PROGRAMS or space != "all-schedules"
         solver = describe_solver() if has_solver else SolverInfo()
         return Finding(best.order, Claim(best.strategy, space, bound_ns, termination, solver))
 
@@ -191,7 +206,7 @@ class Standing:
         """Return the seconds that are left; None: no clock."""
         if self._limits.time_s is None:
             return None
-        return max(0.0, self._limits.time_s - (time.monotonic() - self._began_s))
+        return max(0.0, self._limits.time_s - self.elapsed_s)
 
     def _tell(self) -> None:
         time_ns = None if self.best is None else self.best.time_ns
