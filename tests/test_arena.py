@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings
@@ -25,7 +26,7 @@ from checkmate.runtime.execute import RunOptions, run_model
 from checkmate.runtime.protocol import Settings
 from checkmate.schedule import Schedule
 from checkmate.simulate import simulate
-from onnx_models import GRAPHS
+from onnx_models import GRAPHS, save
 
 MANY = 2**40
 SETUP = ArenaSetup("exact")
@@ -179,6 +180,16 @@ def test_partial_results_come_in_blocks_and_before_the_output() -> None:
     assert find_peak(graph, rules) == ArenaPeak(256 + 256 + 256 + 512, 768)
 
 
+@pytest.mark.parametrize(("n_later", "place"), [(0, 1), (1, 0), (2, 1)])
+def test_a_later_partial_result_is_made_before_the_one_it_replaces_goes(
+    n_later: int, place: int
+) -> None:
+    graph = problem(op("a", nbytes=256, workspace_nbytes=256), op("b", nbytes=512), outputs="a b")
+    rules = ArenaRules(partial=frozenset({OpId(0)}), n_later={OpId(0): n_later})
+    # Partial results and the output lie in two places by turns; what is free behind merges.
+    assert find_peak(graph, rules) == ArenaPeak(256 * place + 256 + 512, 768)
+
+
 def test_an_output_takes_over_the_storage_of_an_input_that_dies() -> None:
     graph = problem(op("a", nbytes=256), op("b", "a", nbytes=256), outputs="b")
     rules = ArenaRules(SETUP, in_place={TensorId(1): TensorId(0)})
@@ -241,8 +252,26 @@ def test_what_is_found_to_work_works_and_holds_what_is_live(
 def test_a_session_works_in_the_arena_that_is_predicted_and_in_none_much_smaller(
     name: str, batch: int
 ) -> None:
-    path = GRAPHS / f"{name}-tiny-bN.onnx"
-    model = read_model(path, {"N": batch})
+    check_prediction(GRAPHS / f"{name}-tiny-bN.onnx", {"N": batch})
+
+
+@pytest.mark.parametrize("n_inputs", [3, 4, 5, 6])
+def test_the_partial_results_of_a_sum_lie_where_they_are_predicted(
+    n_inputs: int, tmp_path: Path
+) -> None:
+    names = [f"x{i}" for i in range(n_inputs)]
+    given = ", ".join(f"float[4096] {name}" for name in names)
+    body = f"""training ({given}) => (float[12288] z)
+    {{
+        y = Sum({", ".join(names)})
+        big = Concat <axis = 0> (x0, x1)
+        z = Concat <axis = 0> (y, big)
+    }}"""
+    check_prediction(save(tmp_path, body), {})
+
+
+def check_prediction(path: Path, dims: dict[str, int]) -> None:
+    model = read_model(path, dims)
     options = ProfileOptions(threads=1, max_runs=1)
     costs = profile_model(model, probe_device("cpu"), options, lambda _: None).costs
     graph = Problem(model.graph, costs)

@@ -153,11 +153,13 @@ def test_the_file_order_changes_nothing() -> None:
 
 def test_ids_in_costs_and_arena_follow_their_ops() -> None:
     costs = Costs((1, 2, 3, 4, 5, 6), (10, 20, 30, 40, 50, 60), BRANCHES.costs.origin)
-    arena = ArenaRules(partial=frozenset({OpId(2)}))
+    arena = ArenaRules(partial=frozenset({OpId(2)}), n_later={OpId(2): 1})
     moved = reorder(Problem(BRANCHES.graph, costs, arena), [OpId(k) for k in (0, 1, 3, 2, 4, 5)])
     assert moved.reordered.costs.time_ns == (1, 2, 4, 3, 5, 6)
     assert moved.reordered.costs.workspace_nbytes == (10, 20, 40, 30, 50, 60)
-    assert moved.reordered.arena == replace(arena, partial=frozenset({OpId(3)}))
+    assert moved.reordered.arena == replace(
+        arena, partial=frozenset({OpId(3)}), n_later={OpId(3): 1}
+    )
     with pytest.raises(GraphError, match="'small1' comes before 'big1'"):
         reorder(BRANCHES, [OpId(k) for k in (0, 3, 1, 2, 4, 5)])
 

@@ -187,6 +187,9 @@ class _Asker:
             size = max((self._graph.tensors[output].nbytes for output in outputs), default=0)
             workspace += map(self._allocate, _split(nbytes, size))
             nbytes = 0
+            for _ in range(self._rules.n_later.get(op_id, 0) if workspace else 0):
+                workspace.append(self._allocate(size))
+                self._release(workspace.pop(0))
         for output in outputs:
             self._make(output, dying)
         workspace.append(self._allocate(nbytes))

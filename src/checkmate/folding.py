@@ -97,7 +97,8 @@ def _fold_rules(
     }
     resident = tuple(new_tensor[tensor] for tensor in rules.resident)
     partial = frozenset(new_op[op] for op in rules.partial if op in new_op)
-    return ArenaRules(rules.setup, resident, in_place, partial)
+    n_later = {new_op[op]: count for op, count in rules.n_later.items() if op in new_op}
+    return ArenaRules(rules.setup, resident, in_place, partial, n_later)
 
 
 def _find_folded_views(graph: Graph) -> frozenset[TensorId]:

@@ -35,3 +35,6 @@ class ArenaRules:
     """Per output: the input whose storage it takes over when that dies with the op."""
     partial: frozenset[OpId] = frozenset()
     """Ops whose workspace is partial results of the size of their output."""
+    n_later: Mapping[OpId, int] = field(default_factory=dict)
+    """Per op of ``partial``: how many more it makes, each in the place of the one before, which
+    is there until the new one is done."""

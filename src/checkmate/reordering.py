@@ -60,5 +60,9 @@ def reorder(problem: Problem, order: Sequence[OpId]) -> Reordering:
     )
     arena: ArenaRules | None = problem.arena
     if arena is not None:
-        arena = replace(arena, partial=frozenset(places[op] for op in arena.partial))
+        arena = replace(
+            arena,
+            partial=frozenset(places[op] for op in arena.partial),
+            n_later={places[op]: count for op, count in arena.n_later.items()},
+        )
     return Reordering(problem, Problem(moved, moved_costs, arena), tuple(order))

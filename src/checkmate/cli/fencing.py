@@ -13,6 +13,7 @@ from checkmate.cli.source import Source
 from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
 from checkmate.engine.solve import Hints, solve
+from checkmate.errors import NotFoundError
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.graph import OpId
 from checkmate.onnxio.expand import expand
@@ -25,6 +26,7 @@ from checkmate.reordering import Reordering
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
+from checkmate.units import format_nbytes_exactly
 
 _KEPT_NBYTES = 1024
 """Default options keep dead tensors for later ones of their shape. With all fences, few shapes are
@@ -79,18 +81,45 @@ def solve_fenced(
     there are none, with a notice.
     """
     fences = choose_fences(source, asked)
+    bare = reordering
     reordering = replace(
         reordering,
         original=adapt(reordering.original, fences),
         reordered=adapt(reordering.reordered, fences),
     )
     problem = reordering.reordered
-    how = (search.budget_nbytes, search.strategy, search.limits)
     if source.model is None or fences == "none":
-        return restore_plan(reordering, solve(problem, *how, Hints(search.start))), "none"
+        return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
     plan, held = _leave_room(problem, search, find_need, asked)
-    return restore_plan(reordering, plan), fences if held else "none"
+    if held:
+        return restore_plan(reordering, plan), fences
+    return restore_plan(bare, _solve_bare(source, bare, search, plan)), "none"
+
+
+def _solve_bare(source: Source, reordering: Reordering, search: Search, found: Plan | None) -> Plan:
+    """Return a plan that stays within its budget without fences; ``found`` where it does.
+
+    Without them too a file is more than its schedule: what nobody reads gets a reader.
+    """
+    problem = reordering.reordered
+    how = (search.budget_nbytes, search.strategy, search.limits)
+    if found is None:
+        found = solve(problem, *how, Hints(search.start))
+    if source.model is None or problem.arena is None:
+        return found
+    find_need = _make_find_need(source, reordering, search.budget_nbytes, "none")
+    if find_need(found.schedule) <= search.budget_nbytes:
+        return found
+    try:
+        return solve_with_room(problem, *how, find_need)
+    except NoRoomError as error:
+        needed_nbytes = find_need(error.plan.schedule)
+        raise NotFoundError(
+            "no schedule was found whose file runs in an arena within"
+            f" {format_nbytes_exactly(search.budget_nbytes)}",
+            hint=f"the smallest budget known to work is {format_nbytes_exactly(needed_nbytes)}",
+        ) from error
 
 
 def adapt(problem: Problem, fences: Fences) -> Problem:

@@ -32,10 +32,11 @@ from checkmate.cli.options import (
 from checkmate.cli.record import Held, make_record
 from checkmate.cli.report import print_order, print_plan
 from checkmate.cli.source import Asked, read_source
-from checkmate.cli.writing import Wanted, choose_files
+from checkmate.cli.writing import STANDARD_OUTPUT, Wanted, choose_files
 from checkmate.engine.ordering import Order, choose_order
 from checkmate.engine.solve import run_baseline
-from checkmate.formats.schedule_json import Optimization, make_document
+from checkmate.errors import UsageError
+from checkmate.formats.schedule_json import Optimization, make_document, render_schedule
 from checkmate.search.finding import Limits
 from checkmate.search.strategies import STRATEGIES
 
@@ -45,7 +46,12 @@ from checkmate.search.strategies import STRATEGIES
 @click.option(
     "--budget", type=Budget(), required=True, help="Most memory: 8GiB, 9.3GB, 75%, min or device."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Schedule file to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Schedule file to write; - is standard output.",
+)
 @click.option("--onnx", "onnx_path", type=click.Path(path_type=Path), help="Model to write.")
 @click.option(
     "--copy-weights", is_flag=True, help="Copy files of weights to the folder of the new model."
@@ -111,6 +117,8 @@ def command(
     files are written to the current folder, named after MODEL.
     """
     started = time.monotonic()
+    if as_json and output == STANDARD_OUTPUT:
+        raise UsageError("--json and -o - both write to standard output", hint="leave out one")
     files = choose_files(Wanted(model, output, onnx_path, copy_weights, optimized_model), costs)
     asked = Asked(parse_dims(dims), loss, costs, provider, arena, optimize, shapes_from_run)
     source = read_source(model, asked)
@@ -129,6 +137,8 @@ def command(
     record = make_record(source, plan, baseline, Held(held, chosen))
     written = files.write(source.model, plan.schedule, record)
     print_plan(source.problem, plan, baseline, written)
+    if output == STANDARD_OUTPUT:
+        click.echo(render_schedule(record), nl=False)
     if as_json:
         document = (
             make_document(record)

@@ -19,6 +19,9 @@ from checkmate.onnxio.weights import WeightFile, find_missing, measure_weights, 
 from checkmate.onnxio.write import render_model, render_planned
 from checkmate.schedule import Schedule
 
+STANDARD_OUTPUT = Path("-")
+"""In place of a schedule file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -79,7 +82,11 @@ def choose_files(wanted: Wanted, costs: str) -> Files:
         weights = place_weights(ends, model, onnx_path, copies=wanted.copies_weights)
     if wanted.optimized is not None:
         place_weights(ends, model, wanted.optimized, copies=False)
-    named = {"schedule": output, "model": onnx_path, "optimized": wanted.optimized}
+    named = {
+        "schedule": None if output == STANDARD_OUTPUT else output,
+        "model": onnx_path,
+        "optimized": wanted.optimized,
+    }
     files = Files({kind: path for kind, path in named.items() if path is not None}, weights)
     given = [] if costs in ("auto", "flops") else [Path(costs)]
     check_outputs(files.paths, [model, *data, *given, *files.list_copies()])

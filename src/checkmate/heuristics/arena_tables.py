@@ -7,7 +7,7 @@ pass finds all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from checkmate.arena import N_RUNS, count_outside_nbytes
@@ -35,6 +35,8 @@ class ArenaTables:
     """Per tensor: whose storage it takes over when that dies with the op; `FREE`: none."""
     n_blocks: tuple[int, ...]
     """Per op: the blocks that its workspace comes in before the outputs; 0: one, after them."""
+    n_later: Mapping[OpId, int]
+    """As in `checkmate.placement.ArenaRules`."""
     limit_nbytes: int
     live_limit_nbytes: int
     """The most of tensors and workspace, as `checkmate.simulate` counts them."""
@@ -87,6 +89,7 @@ def make_arena_tables(problem: Problem, budget_nbytes: int) -> ArenaTables:
             _count_blocks(tables, OpId(i)) if OpId(i) in rules.partial else 0
             for i in range(len(graph.ops))
         ),
+        rules.n_later,
         budget_nbytes - count_outside_nbytes(graph, rules),
         budget_nbytes - graph.resident_nbytes,
     )
@@ -164,6 +167,9 @@ class _Filling:
         workspace_nbytes = tables.workspace_nbytes[op]
         n_before = self._all.n_blocks[op]
         blocks = [self._allocate(workspace_nbytes // n_before, HELD) for _ in range(n_before)]
+        for _ in range(self._all.n_later.get(op, 0) if n_before else 0):
+            blocks.append(self._allocate(workspace_nbytes // n_before, HELD))
+            self._release(blocks.pop(0))
         for made in tables.makes[op]:
             self._live_nbytes += nbytes[made]
             self._make(made, dying)

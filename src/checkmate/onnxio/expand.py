@@ -166,4 +166,9 @@ class _Expander:
             resident=(*(self._ids[name] for name in names), *self._zeros),
             in_place=self._in_place,
             partial=frozenset(map(OpId, partial)),
+            n_later={
+                OpId(i): rules.n_later[op]
+                for i, op in enumerate(self._origin)
+                if op is not None and op in rules.n_later
+            },
         )

@@ -17,6 +17,7 @@ import onnx
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
+from checkmate.onnxio.hiding import hide_inputs
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
@@ -29,6 +30,9 @@ from checkmate.onnxio.windows import (
     is_view,
     split_windows,
 )
+
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+"""Between these and their kernels, onnxruntime puts casts on the CPU, which another node moves."""
 
 _MIN_OPSET = 9
 """The first whose Constant may hold integers."""
@@ -86,6 +90,16 @@ class _Fencer:
         nodes: Sequence[onnx.NodeProto],
         fences: Fences,
     ) -> None:
+        graph = model.proto.graph
+        self._shapes = _find_shapes(model, order, nodes)
+        self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model))
+        if fences == "all":
+            given = {
+                item.name: self._shapes[item.name]
+                for item in graph.input
+                if item.type.tensor_type.elem_type not in _HALVES
+            }
+            self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
         self._floating = frozenset(
@@ -94,11 +108,9 @@ class _Fencer:
             if is_early(wiring)
             or (fences == "run" and (is_view(wiring) or _follows_from_shapes(model, op)))
         )
-        self._shapes = _find_shapes(model, order, nodes)
-        self._constants = _find_constants(model.proto.graph)
+        self._constants = _find_constants(graph)
         self._read = {name for wiring in self._wirings for name in wiring.reads}
-        self._read.update(output.name for output in model.proto.graph.output)
-        self._maker = FenceMaker(_find_names(model.proto.graph, nodes), _find_opset(model))
+        self._read.update(output.name for output in graph.output)
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
         self._hides_shapes = fences == "all"

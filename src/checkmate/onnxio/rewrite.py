@@ -19,6 +19,14 @@ COPY_ATTRIBUTE = "__recompute"
 """Set on copies. onnx and onnxruntime ignore attributes whose name starts with two underscores,
 except that common subexpression elimination does not merge nodes that differ in one."""
 
+_GEMM_ACTIVATIONS = frozenset(
+    {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
+    | {"ThresholdedRelu"}
+)
+"""What onnxruntime fuses into the Gemm before it, in its gemm_activation_fusion.cc. It gives the
+new node all attributes of both, those of the activation under other names, which it then refuses.
+No other fusion does so."""
+
 
 def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> onnx.ModelProto:
     """Return the model that runs ``schedule``.
@@ -105,6 +113,8 @@ class _Rewriter:
         self._ids = {tensor.name: TensorId(i) for i, tensor in enumerate(graph.tensors)}
         self._taken = {*model.types, *(op.name for op in graph.ops)}
         self._current: dict[str, str] = {}
+        self._read: set[tuple[OpId, tuple[str, ...]]] = set()
+        """What computes so far read."""
 
     def run(self) -> list[onnx.NodeProto]:
         return [self._emit(op) for op in self._order]
@@ -117,12 +127,23 @@ class _Rewriter:
         node.name = self._model.graph.ops[op].name
         if number:
             node.name = self._reserve(name_recompute(node.name, number))
-            node.attribute.append(onnx.helper.make_attribute(COPY_ATTRIBUTE, number))
         rename_reads(node, self._current)
+        if number and self._needs_mark(op, node):
+            node.attribute.append(onnx.helper.make_attribute(COPY_ATTRIBUTE, number))
+        self._read.add((op, tuple(node.input)))
         for position, name in enumerate(node.output):
             if name:
                 self._current[name] = node.output[position] = self._name_instance(op, name, number)
         return node
+
+    def _needs_mark(self, op: OpId, node: onnx.NodeProto) -> bool:
+        """Return whether ``node``, which computes ``op`` again, is kept apart by its mark alone.
+
+        A Gemm is fused with its only reader. Where an earlier compute has read the same tensor
+        there are two; where none has, no node is equal to this one anyway.
+        """
+        is_fused = node.domain in ("", "ai.onnx") and node.op_type in _GEMM_ACTIVATIONS
+        return not is_fused or (op, tuple(node.input)) in self._read
 
     def _name_instance(self, op: OpId, name: str, number: int) -> str:
         """Return the name of what compute ``number`` (from 0) of ``op`` makes for ``name``."""

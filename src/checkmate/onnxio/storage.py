@@ -27,6 +27,8 @@ large as the output. Those of the CPU were measured; those of CUDA are what its 
 
 PARTIAL_OPS = frozenset({"LogSoftmax", "Max", "Mean", "Min", "Softmax", "Sum", "Where"})
 """Ops whose workspace is results of the size of the output."""
+_ACCUMULATING_OPS = frozenset({"Max", "Mean", "Min", "Sum"})
+"""Of these, those that take one input after another: all but the last into partial results."""
 
 _SETUPS: Mapping[str, ArenaSetup] = {
     "cpu": ArenaSetup("whole", 256),
@@ -45,6 +47,7 @@ def find_arena_rules(model: Model, provider: Literal["cpu", "cuda"]) -> ArenaRul
         tuple(_find_copied(model, provider)),
         dict(_find_in_place(model, IN_PLACE_OPS[provider])),
         frozenset(partial),
+        dict(_find_later(model)),
     )
 
 
@@ -84,6 +87,15 @@ def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
         is_weight = tensor.producer is None and tensor.name not in given
         if is_weight and (provider == "cuda" or tensor.nbytes <= _MAX_COPIED_NBYTES):
             yield TensorId(index)
+
+
+def _find_later(model: Model) -> Iterator[tuple[OpId, int]]:
+    """Yield ops that make more than one partial result, and how many more."""
+    for index, node in enumerate(model.nodes):
+        # The first takes two inputs, each later one one more, the output the last.
+        n_later = len(node.input) - 3
+        if n_later > 0 and _is_in(node, _ACCUMULATING_OPS):
+            yield OpId(index), n_later
 
 
 def _find_in_place(model: Model, op_types: frozenset[str]) -> Iterator[tuple[TensorId, TensorId]]:
