@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from checkmate.errors import InputError
+from checkmate.onnxio.probe import build_probe
 from checkmate.onnxio.read import read_model
 from onnx_models import TRAINING_MLP, save, save_proto
 
@@ -126,3 +127,10 @@ def test_a_loop_of_links_is_no_external_data(tmp_path: Path) -> None:
     model.graph.initializer.append(tensor)
     with pytest.raises(InputError, match="outside the model's folder"):
         read_model(save_proto(tmp_path, model), {})
+
+
+def test_an_op_that_reads_what_nothing_makes_is_not_run_for_its_shapes(tmp_path: Path) -> None:
+    model = onnx.load(save(tmp_path, TRAINING_MLP))
+    model.graph.node[0].input[1] = "nowhere"
+    with pytest.raises(InputError, match="reads 'nowhere', which nothing makes"):
+        build_probe(save_proto(tmp_path, model), {"N": 8})

@@ -15,6 +15,7 @@ from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import sort_nodes, wire
+from checkmate.onnxio.read import check_reads
 from checkmate.onnxio.sequences import lower_sequences
 from checkmate.onnxio.shapes import find_unknown
 
@@ -43,10 +44,14 @@ class Probe:
 
 
 def build_probe(path: Path, dims: Mapping[str, int]) -> Probe:
-    """Return the probe for what is not known of the model in ``path``."""
+    """Return the probe for what is not known of the model in ``path``.
+
+    Raises `GraphError` when an op reads what nothing makes.
+    """
     proto = lower_sequences(inline_functions(load_proto(path)))
     inputs = bind_inputs(proto.graph, dims)
     wirings = sort_nodes([wire(node) for node in proto.graph.node])
+    check_reads(proto.graph, wirings)
     names = find_unknown(proto, wirings, inputs)
     probing = onnx.ModelProto()
     probing.CopyFrom(proto)

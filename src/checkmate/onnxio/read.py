@@ -58,7 +58,7 @@ def build_model(
     """
     inputs = bind_inputs(proto.graph, dims)
     in_file_order = [wire(node) for node in proto.graph.node]
-    _check_reads(proto.graph, in_file_order)
+    check_reads(proto.graph, in_file_order)
     wirings = sort_nodes(in_file_order)
     scope = infer_types(proto, wirings, inputs, measured)
     ops = tuple(wiring for wiring in wirings if wiring.node.op_type != "Constant")
@@ -102,7 +102,7 @@ def _make_graph(
     )
 
 
-def _check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
+def check_reads(graph: onnx.GraphProto, wirings: Sequence[Wiring]) -> None:
     """Refuse a graph that reads or returns what nothing makes, or makes an input."""
     given = {*(item.name for item in graph.input), *name_weights(graph)}
     made = {name for wiring in wirings for name in wiring.makes}
