@@ -138,8 +138,10 @@ def test_a_start_above_the_budget_is_not_used() -> None:
         solve_exact(small, 3, Limits(time_s=0.0), order_of(small, "f0 f1 f2 loss b2 b1 b0"))
 
 
-def interrupt_after(seconds: float) -> None:
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt_after(seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    return timer
 
 
 def retain_nothing(n_layers: int) -> str:
@@ -152,8 +154,9 @@ def retain_nothing(n_layers: int) -> str:
 def test_an_interrupt_returns_what_is_in_hand() -> None:
     small = training_chain(20)
     start = order_of(small, retain_nothing(20))
-    interrupt_after(2.0)
+    timer = interrupt_after(2.0)
     finding = solve_exact(small, 5, Limits(gap=0.0, time_s=60.0), start)
+    timer.cancel()
     assert finding.claim.termination == "interrupted"
     assert len(finding.order) <= len(start)
     assert plan_of(small, 5, finding).gap > 0
