@@ -12,7 +12,7 @@ import argparse
 import itertools
 from pathlib import Path
 
-from checkmate.engine.solve import run_baseline, solve
+from checkmate.engine.solve import Hints, run_baseline, solve
 from checkmate.errors import CheckmateError
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
@@ -57,7 +57,7 @@ def measure(problem: Problem, n: int, limits: Limits, *, chained: bool) -> list[
     for step in range(n):
         budget_nbytes = peak_nbytes * (50 + 50 * step // n) // 100
         try:
-            plan = solve(problem, budget_nbytes, "auto", limits, order)
+            plan = solve(problem, budget_nbytes, "auto", limits, Hints(order))
         except CheckmateError:
             continue
         times.append(plan.time_ns)

@@ -9,7 +9,7 @@ import pytest
 
 from checkmate.cli.source import Asked, read_source
 from checkmate.formats.problem_json import read_problem
-from onnx_models import GRAPHS
+from onnx_models import DEEP_MLP, GRAPHS, save
 from test_cli import checkmate
 
 UNET = GRAPHS / "unet-tiny-bN.onnx"
@@ -46,6 +46,16 @@ def test_an_export_is_solved_shown_and_compared_like_its_model(tmp_path: Path) -
     row = json.loads(compared.stdout)["strategies"][0]
     assert row["time_ns"] == model["time_ns"] > model["baseline_time_ns"]
     assert json.loads(shown.stdout)["baseline_peak_nbytes"] == model["baseline_peak_nbytes"]
+
+
+def test_a_schedule_of_an_export_is_for_its_model_too(tmp_path: Path) -> None:
+    save(tmp_path, DEEP_MLP.replace("[N, ", "[512, "))
+    export = ("export", "model.onnx", "--optimize", "none", "--costs", "flops", "-o", "p.json")
+    assert checkmate(*export, cwd=tmp_path).returncode == 0
+    solved = checkmate("solve", "p.json", "--budget", "95%", "-o", "s.json", cwd=tmp_path)
+    assert solved.returncode == 0, solved.stderr
+    checked = checkmate("check", "model.onnx", "s.json", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
 
 
 @pytest.mark.parametrize("output", ["model.onnx", "costs.json"])

@@ -41,7 +41,7 @@ class Source:
 
     def check_digest(self, record: ScheduleRecord) -> None:
         """Raise `InputError` when ``record`` is not for this graph."""
-        if record.graph.sha256 == self.sha256:
+        if record.graph.sha256 in (self.sha256, digest_graph(self.problem.graph)):
             return
         planned, own = record.graph.lineage, self.lineage
         if planned != own and planned.source_sha256 == own.source_sha256:
@@ -53,7 +53,8 @@ class Source:
         raise InputError(
             f"the schedule is for graph {record.graph.name!r} with digest"
             f" {record.graph.sha256[:12]}, but the model has digest {self.sha256[:12]}",
-            hint="the model has changed since: solve it again",
+            hint="the model has changed since, or the schedule is of a problem file that was"
+            " exported of an optimized graph (export --optimize none): solve it again",
         )
 
 
