@@ -8,8 +8,10 @@ import pytest
 
 from checkmate.engine.reserve import NoRoomError, solve_with_room
 from checkmate.engine.solve import run_baseline, solve
+from checkmate.formats.schedule_json import read_schedule
 from checkmate.search.finding import Limits
-from onnx_models import deep_mlp, save
+from onnx_models import DEEP_MLP, deep_mlp, save
+from test_cli import checkmate
 from trials import solve_file
 
 PAIR = "g (float[64, 64] x) => (float[64, 64] y) { a = Exp(x) y = Exp(a) }"
@@ -40,3 +42,14 @@ def test_what_fences_take_is_left_to_them(tmp_path: Path) -> None:
     assert plan.budget_nbytes == budget_nbytes
     # What was proved with all of the budget, not with less.
     assert plan.claim.bound_ns == whole.claim.bound_ns < plan.time_ns
+
+
+def test_the_smallest_budget_has_room_for_its_fences(tmp_path: Path) -> None:
+    save(tmp_path, DEEP_MLP)
+    asked = ("model.onnx", "--dim", "N=64", "--budget", "min", "--costs", "flops")
+    done = checkmate("solve", *asked, "--node-limit", "5", "-o", "s.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "with its fences: " in done.stderr
+    record = read_schedule(tmp_path / "s.json")
+    assert record.runtime["fences"] == "all"
+    assert record.peak_nbytes < record.budget_nbytes

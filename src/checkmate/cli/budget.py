@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import click
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.cli.fencing import Search
+from checkmate.cli.fencing import (
+    Choice,
+    Search,
+    adapt_order,
+    count_fenced_nbytes,
+    foresee_fences,
+)
 from checkmate.cli.options import Size
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
@@ -42,19 +49,38 @@ class Budget(click.ParamType[Amount]):
         return "device" if value == "device" else Size().convert(value, param, ctx)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a budget is for."""
+
+    source: Source
+    reordering: Reordering
+    fences: Choice
+
+
 def aim(
-    reordering: Reordering, budget: int | Share | Literal["min"], strategy: str, limits: Limits
+    target: Target, budget: int | Share | Literal["min"], strategy: str, limits: Limits
 ) -> Search:
     """Return a search within ``budget``, or in the smallest that is found in half of the time."""
+    reordering = target.reordering
     if budget == "min":
-        limits = halve_time(limits)
-        smallest = find_min_budget(reordering.reordered, limits)
-        echo_note(f"budget min: {smallest.describe(reordering.reordered)}")
-        return Search(smallest.nbytes, strategy, limits, smallest.order)
+        return _aim_low(target, strategy, halve_time(limits))
     if not isinstance(budget, int):
         budget = budget.of(_count_baseline_nbytes(reordering.original))
     echo_note(f"budget {format_nbytes_exactly(budget)}")
     return Search(budget, strategy, limits)
+
+
+def _aim_low(target: Target, strategy: str, limits: Limits) -> Search:
+    """Return a search in the smallest budget that is found, with what fences add to it."""
+    fences = foresee_fences(target.source, target.fences)
+    reordering = adapt_order(target.reordering, fences)
+    smallest = find_min_budget(reordering.reordered, limits)
+    echo_note(f"budget min: {smallest.describe(reordering.reordered)}")
+    nbytes = count_fenced_nbytes(target.source, reordering, fences, smallest.order, smallest.nbytes)
+    if nbytes > smallest.nbytes:
+        echo_note(f"with its fences: {format_nbytes_exactly(nbytes)}")
+    return Search(nbytes, strategy, limits, smallest.order)
 
 
 def _count_baseline_nbytes(problem: Problem) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -14,13 +15,15 @@ from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
 from checkmate.engine.solve import Hints, solve
 from checkmate.errors import NotFoundError
+from checkmate.folding import fold_views
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.graph import OpId
+from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle, parse_fences
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import CHUNK_NBYTES
-from checkmate.plan import Plan
+from checkmate.plan import Plan, certify
 from checkmate.problem import Problem
 from checkmate.reordering import Reordering
 from checkmate.schedule import Schedule
@@ -50,11 +53,18 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
     ``auto`` is all fences, which alone hold the peak under default options; but for costs of CUDA
     those before runs of recomputes, as there each fence makes the host wait for the device.
     """
-    if source.model is None or asked == "none":
-        return "none"
-    obstacle = find_obstacle(source.model)
-    if obstacle is not None:
-        echo_note(f"no fences: {obstacle}; run the model with the options that the schedule names")
+    if source.model is not None and asked != "none":
+        obstacle = find_obstacle(source.model)
+        if obstacle is not None:
+            echo_note(
+                f"no fences: {obstacle}; run the model with the options that the schedule names"
+            )
+    return foresee_fences(source, asked)
+
+
+def foresee_fences(source: Source, asked: Choice) -> Fences:
+    """Return what `choose_fences` does, without a word."""
+    if source.model is None or asked == "none" or find_obstacle(source.model) is not None:
         return "none"
     if asked == "auto":
         return "run" if source.problem.costs.origin.provider == "cuda" else "all"
@@ -82,11 +92,7 @@ def solve_fenced(
     """
     fences = choose_fences(source, asked)
     bare = reordering
-    reordering = replace(
-        reordering,
-        original=adapt(reordering.original, fences),
-        reordered=adapt(reordering.reordered, fences),
-    )
+    reordering = adapt_order(reordering, fences)
     problem = reordering.reordered
     if source.model is None or fences == "none":
         return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
@@ -122,6 +128,26 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
         ) from error
 
 
+def adapt_order(reordering: Reordering, fences: Fences) -> Reordering:
+    """Return ``reordering`` with both of its problems as they are with ``fences``."""
+    return replace(
+        reordering,
+        original=adapt(reordering.original, fences),
+        reordered=adapt(reordering.reordered, fences),
+    )
+
+
+def count_fenced_nbytes(
+    source: Source, reordering: Reordering, fences: Fences, order: Sequence[OpId], nbytes: int
+) -> int:
+    """Return the budget that ``order`` needs with ``fences``; without them it is ``nbytes``."""
+    if source.model is None or fences == "none":
+        return nbytes
+    problem = reordering.reordered
+    schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
+    return max(nbytes, _make_find_need(source, reordering, nbytes, fences)(schedule))
+
+
 def adapt(problem: Problem, fences: Fences) -> Problem:
     """Return ``problem`` as it is with ``fences``.
 
@@ -142,8 +168,9 @@ def _leave_room(
         if not search.start or asked != "auto":
             return solve_with_room(problem, *how, find_need), True
         plan = solve(problem, *how, Hints(search.start))
-        if find_need(plan.schedule) <= search.budget_nbytes:
-            return plan, True
+        for fitting in (plan, _take_start(problem, search, plan)):
+            if fitting is not None and find_need(fitting.schedule) <= search.budget_nbytes:
+                return fitting, True
         reason = "the smallest budget leaves no room for them"
     except NoRoomError as error:
         if asked != "auto":
@@ -151,6 +178,15 @@ def _leave_room(
         plan, reason = error.plan, error.message
     echo_note(f"no fences: {reason}; run with the options that the schedule names")
     return plan, False
+
+
+def _take_start(problem: Problem, search: Search, plan: Plan) -> Plan | None:
+    """Return the plan that the search began from, with what is proved of ``plan``."""
+    schedule = insert_frees(problem.graph, fold_views(problem).unfold(search.start))
+    if not is_within(problem, schedule, search.budget_nbytes):
+        return None
+    claim = replace(plan.claim, strategy="start", termination="limit")
+    return certify(problem, schedule, search.budget_nbytes, claim)
 
 
 def _make_find_need(

@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from checkmate.cli.arena_report import make_arena_document
-from checkmate.cli.budget import Amount, Budget, aim, count_device_nbytes
+from checkmate.cli.budget import Amount, Budget, Target, aim, count_device_nbytes
 from checkmate.cli.fencing import Choice, fences_option, solve_fenced
 from checkmate.cli.live import watch_search
 from checkmate.cli.noting import note_doubts
@@ -132,7 +132,7 @@ def command(
     print_order(reordering, baseline)
     with watch_search() as listener:
         limits = replace(limits, listener=listener)
-        search = aim(reordering, budget, strategy, limits)
+        search = aim(Target(source, reordering, fences), budget, strategy, limits)
         plan, held = solve_fenced(source, reordering, search, fences)
     record = make_record(source, plan, baseline, Held(held, chosen))
     written = files.write(source.model, plan.schedule, record)

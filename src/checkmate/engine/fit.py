@@ -29,6 +29,8 @@ class Goal:
     budget_nbytes: int
     accepts: Accepts | None = None
     """None: nothing is added by writing it."""
+    start: tuple[OpId, ...] = ()
+    """An order without views that may meet it, beside the best in bytes."""
 
     def is_met(self, problem: Problem, schedule: Schedule) -> bool:
         """Return whether ``schedule`` runs in the budget, and as it is written too."""
@@ -55,7 +57,7 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     if first.claim.termination == "interrupted":
         deadline_s = 0.0
     good_ns = int(first.claim.bound_ns * (1 + limits.gap)) - folding.view_ns
-    starts = (folding.fold(first.schedule.order),)
+    starts = tuple(filter(None, (folding.fold(first.schedule.order), goal.start)))
     until = PackingLimits(good_ns, deadline_s)
     try:
         pack(folding.folded, goal.budget_nbytes, starts, until, accepts)

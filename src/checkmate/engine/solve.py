@@ -67,7 +67,9 @@ def solve(
         raise
     except (InfeasibleError, NotFoundError) as error:
         raise _add_smallest_budget(error, problem, budget_nbytes, limits) from error
-    return _certify_draft(folding, Goal(budget_nbytes, hints.accepts), limits, draft, find)
+    return _certify_draft(
+        folding, Goal(budget_nbytes, hints.accepts, hints.start), limits, draft, find
+    )
 
 
 def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limits) -> Plan:
