@@ -185,7 +185,9 @@ def _take_start(problem: Problem, search: Search, plan: Plan) -> Plan | None:
     schedule = insert_frees(problem.graph, fold_views(problem).unfold(search.start))
     if not is_within(problem, schedule, search.budget_nbytes):
         return None
-    claim = replace(plan.claim, strategy="start", termination="limit")
+    # It may be ahead of the space of the bound, and then of the plan too.
+    bound_ns = min(plan.claim.bound_ns, simulate(problem, schedule).time_ns)
+    claim = replace(plan.claim, strategy="start", bound_ns=bound_ns, termination="limit")
     return certify(problem, schedule, search.budget_nbytes, claim)
 
 
