@@ -9,9 +9,6 @@ from checkmate.cli.source import Source
 from checkmate.onnxio.doubts import find_complaint, find_unrunnable
 from checkmate.onnxio.effects import find_races
 
-_HALVES = (10, 16)
-"""Element types float16 and bfloat16."""
-
 
 def note_doubts(source: Source) -> None:
     """Say what is odd about the model."""
@@ -35,11 +32,11 @@ def list_doubts(source: Source) -> Iterator[str]:
         yield f"onnx does not accept this model: {complaint}"
     if source.problem.costs.origin.provider == "cuda":
         return
-    halved = next((name for name, known in model.types.items() if known.elem_type in _HALVES), None)
-    if halved is not None:
+    halved = next((name for name, known in model.types.items() if known.is_half), None)
+    if halved is not None and not model.is_optimized:
         yield (
             f"on the CPU, onnxruntime computes most ops of half precision, like that of {halved!r},"
-            " in float32: a run takes more memory than is planned, and rounds otherwise"
+            " in float32: a run takes more memory than is planned; --optimize basic plans that too"
         )
     racing = find_races(model.nodes)
     if racing:

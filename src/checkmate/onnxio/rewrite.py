@@ -9,6 +9,7 @@ import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.fences import add_fences
+from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
@@ -52,9 +53,12 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
 
 def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
     """Return the nodes of the rewritten model, but for the constants of ``model``."""
-    fenced = add_fences(model, schedule.order, _Rewriter(model, schedule).run(), fences)
+    nodes = _Rewriter(model, schedule).run()
+    types = find_types(model, schedule.order, nodes)
+    halves = {name for name, known in types.items() if known.is_half}
+    fenced = add_fences(model, schedule.order, nodes, fences)
     outputs = {out.name for out in model.proto.graph.output}
-    return tuple(_release_unread(fenced, outputs))
+    return tuple(_release_unread(fenced, outputs, halves))
 
 
 def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
@@ -78,12 +82,13 @@ def name_recompute(name: str, number: int) -> str:
 
 
 def _release_unread(
-    nodes: Sequence[onnx.NodeProto], outputs: Container[str]
+    nodes: Sequence[onnx.NodeProto], outputs: Container[str], halves: Container[str]
 ) -> Iterator[onnx.NodeProto]:
     """Yield ``nodes``, and after each one a reader for what nobody reads of it.
 
     onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
-    run. The size of it is a few bytes.
+    run. The size of it is a few bytes, and so is the shape; Size has no kernel for half precision
+    on the CPU, and Shape is folded where optimizers know it, so that it reads nothing.
     """
     read = {name for node in nodes for name in wire(node).reads}
     taken = {name for node in nodes for name in (node.name, *node.input, *node.output)}
@@ -97,7 +102,8 @@ def _release_unread(
                 while released in taken or released in outputs:
                     released += "_"
                 taken.add(released)
-                yield onnx.helper.make_node("Size", [name], [released], name=released)
+                reader = "Shape" if name in halves else "Size"
+                yield onnx.helper.make_node(reader, [name], [released], name=released)
 
 
 class _Rewriter:
