@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import onnx
-import onnxruntime as ort
 import pytest
 
 from checkmate.onnxio.fence_maker import FenceMaker
@@ -15,7 +13,7 @@ from checkmate.onnxio.read import read_model
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import place_planned
 from checkmate.runtime.optimize import optimize_model
-from default_runs import rewrite
+from default_runs import count_ops, rewrite
 from onnx_models import save
 from trials import judge_trial, run, solve_file
 
@@ -26,17 +24,6 @@ j = Mul(i, d) loss = Cast <to = 1> (j) }"""
 KEPT = """training (float16[64, 64] x) => (float16[64, 64] y) {
 a = Transpose(x) b = Transpose(a) y = Transpose(b) }"""
 LEVELS = ("DISABLE_ALL", "ENABLE_ALL")
-
-
-def count_ops(model: Path | bytes, level: str, folder: Path) -> Counter[str]:
-    """Return how many nodes of each kind a session runs."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
-    options.log_severity_level = 3
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    given: Any = model if isinstance(model, bytes) else str(model)
-    ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-    return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
 @pytest.mark.parametrize("level", LEVELS)

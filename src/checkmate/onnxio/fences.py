@@ -17,7 +17,7 @@ import onnx
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
-from checkmate.onnxio.hiding import hide_inputs
+from checkmate.onnxio.hiding import find_packed, hide_inputs
 from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, name_weights, wire
@@ -94,7 +94,9 @@ class _Fencer:
         halves = {name: len(t.shape) for name, t in types.items() if t.is_half}
         self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model), halves)
         if fences == "all":
-            given = {item.name: self._shapes[item.name] for item in graph.input}
+            names = [item.name for item in graph.input]
+            names += find_packed(name_weights(graph), types)
+            given = {name: self._shapes[name] for name in names}
             self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
