@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -25,6 +22,7 @@ from checkmate.search.finding import Finding, Limits
 from checkmate.search.stages import solve_stages
 from checkmate.search.strategies import STRATEGIES
 from checkmate.simulate import simulate
+from interrupting import interrupt_a_solver, needs_proc
 
 PROVE = Limits(gap=0.0)
 INSTANCES = Path(__file__).parents[2] / "shared" / "instances"
@@ -163,15 +161,15 @@ def test_no_time_is_enough_for_a_first_schedule() -> None:
     assert plan_of(small, budget_nbytes, finding).gap > 0
 
 
+@needs_proc
 def test_an_interrupt_returns_what_is_in_hand() -> None:
     small = fold_views(random_training(random.Random(2), 120)).folded
     budget_nbytes = peak_of(small) // 2
     # Only the programs take long, and what comes before them would be lost.
     start = STRATEGIES["greedy"](small, budget_nbytes, Limits()).order
-    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    cancel = interrupt_a_solver()
     finding = solve_stages(small, budget_nbytes, Limits(gap=0.0, time_s=60.0), start)
-    timer.cancel()
+    cancel()
     assert finding.claim.termination == "interrupted"
     assert plan_of(small, budget_nbytes, finding).gap > 0
 
