@@ -10,7 +10,7 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx
 
@@ -19,8 +19,10 @@ from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.hiding import hide_inputs
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.waiting import find_sizeless
 from checkmate.onnxio.windows import (
     FENCES,
     Fences,
@@ -50,11 +52,15 @@ def parse_fences(text: str) -> Fences:
     raise InputError(f"fences {text!r} are not known", hint=f"known are {', '.join(FENCES)}")
 
 
-def find_obstacle(model: Model) -> str | None:
-    """Return why ``model`` cannot have fences; None: it can."""
+def find_obstacle(model: Model, provider: str | None = "cuda") -> str | None:
+    """Return why ``model`` cannot have fences with ``provider``; None: it can."""
     opset = _find_opset(model)
     if opset < _MIN_OPSET:
         return f"opset {opset} has no integer constants, which fences need"
+    sizeless = None if provider == "cuda" else find_sizeless(model)
+    if sizeless is not None:
+        elem_type = onnx.TensorProto.DataType.Name(model.types[sizeless].elem_type).lower()
+        return f"on the CPU, onnxruntime has no Size of {elem_type} tensors like {sizeless!r}"
     return None
 
 
@@ -92,7 +98,7 @@ class _Fencer:
     ) -> None:
         graph = model.proto.graph
         self._shapes = _find_shapes(model, order, nodes)
-        self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model))
+        self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model))
         if fences == "all":
             given = {
                 item.name: self._shapes[item.name]
@@ -232,16 +238,3 @@ def _find_shapes(
 def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:
     made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
     return frozenset((*name_weights(graph), *made))
-
-
-def _find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Return every name in use, those within subgraphs included."""
-    names = {item.name for item in (*graph.input, *graph.output)}
-    names.update(name_weights(graph))
-    names.update(info.name for info in graph.value_info)
-    for node in (*graph.node, *nodes):
-        names.update((node.name, *node.input, *node.output))
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                names |= _find_names(inner, ())
-    return names

@@ -17,6 +17,7 @@ from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.names import part_bodies
 from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
 from checkmate.onnxio.sequences import lower_sequences
@@ -41,8 +42,11 @@ def read_model(
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the model in ``path`` as its graph is made from it: without functions."""
-    return lower_sequences(inline_functions(load_proto(path)))
+    """Return the model in ``path`` as its graph is made from it: without functions.
+
+    Tensors within bodies have names of their own.
+    """
+    return part_bodies(lower_sequences(inline_functions(load_proto(path))))
 
 
 def build_model(
