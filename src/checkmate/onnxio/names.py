@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from checkmate.onnxio.order import name_weights
+from checkmate.onnxio.order import list_bodies, name_weights
 from checkmate.onnxio.renaming import rename_reads
 
 
@@ -19,14 +19,6 @@ def find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto] = ()) -> 
         for inner in list_bodies(node):
             names |= find_names(inner)
     return names
-
-
-def list_bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs within ``node``."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def part_bodies(proto: onnx.ModelProto) -> onnx.ModelProto:
