@@ -182,7 +182,7 @@ def test_a_damaged_tensor_within_a_function_is_refused(tmp_path: Path) -> None:
     proto = parse(CALL)
     weight = onnx.TensorProto(name="w", data_type=999, dims=[4])
     proto.functions[0].node.insert(0, helper.make_node("Constant", [], ["w"], value=weight))
-    with pytest.raises(InputError, match="w of Constant .* has unknown element type 999"):
+    with pytest.raises(InputError, match=r"w of Constant .* has unknown element type 999"):
         read_model(save_proto(tmp_path, proto), {})
 
 
