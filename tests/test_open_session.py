@@ -143,7 +143,7 @@ def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path: Path, budget: 
 def test_a_budget_may_be_a_number_of_numpy(tmp_path: Path) -> None:
     session = open_session(save(tmp_path, SINES), np.int64(2**20), "cpu", dims={"N": np.int32(2)})
     assert session.get_providers() == ["CPUExecutionProvider"]
-    with pytest.raises(UsageError, match=r"take 4\.000 GiB|take 4,294,967,296 B"):
+    with pytest.raises(UsageError, match="take 4,294,967,296 B"):
         open_session(tmp_path / "model.onnx", 2**32, "cpu", dims={"N": np.int32(2**20)})
 
 

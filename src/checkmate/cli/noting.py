@@ -33,6 +33,11 @@ def list_doubts(source: Source) -> Iterator[str]:
         )
     elif complaint is not None:
         yield f"onnx does not accept this model: {complaint}"
+    if model.namesake is not None:
+        yield (
+            f"onnxruntime refuses the model as it is, in which nodes share the name"
+            f" {model.namesake!r}; in the rewritten model each has a name of its own"
+        )
     if source.problem.costs.origin.provider == "cuda":
         return
     halved = next((name for name, known in model.types.items() if known.elem_type in _HALVES), None)

@@ -1,13 +1,15 @@
-"""Names in use, and names within bodies that are in use around them too."""
+"""Names in use, and names that two things have of which each needs its own."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import onnx
 
 from checkmate.onnxio.order import list_bodies, name_weights
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.sanity import walk_graphs
 
 
 def find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto] = ()) -> set[str]:
@@ -21,21 +23,52 @@ def find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto] = ()) -> 
     return names
 
 
-def part_bodies(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``proto`` with other names for tensors of bodies that a graph around them has too.
+def find_namesake(proto: onnx.ModelProto) -> str | None:
+    """Return a name that two nodes of one graph have, which onnxruntime refuses; None: none.
 
-    ONNX forbids such names. onnxruntime takes them while the node with the body comes before the
-    other tensor, which a schedule may change.
+    Constants, which it takes for initializers, may have any.
+    """
+    for graph in walk_graphs(proto.graph):
+        name = _find_repeated(graph)
+        if name is not None:
+            return name
+    return None
+
+
+def _find_repeated(graph: onnx.GraphProto) -> str | None:
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            return str(node.name)
+        seen.update([node.name] if node.name and node.op_type != "Constant" else [])
+    return None
+
+
+def part_bodies(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return ``proto`` with names in bodies that nothing else has.
+
+    ONNX forbids a body the tensors' names of a graph around it. onnxruntime takes them while the
+    node with the body comes before the other tensor, which a schedule may change. Nodes of a body
+    that share a name lose it.
     """
     outer = set(_list_own(proto.graph))
-    if not any(_shadows(node, outer) for node in proto.graph.node):
+    is_shared = any(_find_repeated(body) is not None for body in _list_inner(proto))
+    if not is_shared and not any(_shadows(node, outer) for node in proto.graph.node):
         return proto
     parted = onnx.ModelProto()
     parted.CopyFrom(proto)
+    for body in _list_inner(parted):
+        counts = Counter(node.name for node in body.node)
+        for node in body.node:
+            node.name = node.name if counts[node.name] == 1 else ""
     taken = find_names(parted.graph)
     for node in parted.graph.node:
         _part(node, outer, taken)
     return parted
+
+
+def _list_inner(proto: onnx.ModelProto) -> list[onnx.GraphProto]:
+    return [graph for graph in walk_graphs(proto.graph) if graph is not proto.graph]
 
 
 def _list_own(graph: onnx.GraphProto) -> Iterator[str]:
