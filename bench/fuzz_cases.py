@@ -20,7 +20,7 @@ from fuzz_child import REWRITE, run_here
 from fuzz_models import SMALL
 from mutations import mutate_bytes, mutate_structure
 from mutations_json import mutate_document
-from onnx_models import TRAINING_MLP
+from onnx_models import TRAINING_MLP, deep_mlp, residual_mlp
 
 GRAPHS = Path(__file__).parent.parent / "graphs"
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>'
@@ -94,7 +94,7 @@ class Case:
 
 def load_seeds() -> tuple[list[bytes], list[bytes]]:
     """Return small valid models and larger ones."""
-    texts = [f"{HEAD} {text}" for text in (*SMALL, TRAINING_MLP, TRAINING_MLP)]
+    texts = [f"{HEAD} {text}" for text in (*SMALL, TRAINING_MLP, deep_mlp(3), residual_mlp(2))]
     small = [onnx.parser.parse_model(text).SerializeToString() for text in texts]
     return small, [path.read_bytes() for path in sorted(GRAPHS.glob("*-tiny-bN.onnx"))]
 

@@ -120,6 +120,8 @@ class OptimizeTask:
     provider: Provider
     max_folded_nbytes: int
     """Ops whose inputs are constants become constants when these are no larger; 0: none do."""
+    keeps_dropouts: bool = False
+    """Dropouts stay, those that drop nothing too."""
 
 
 @dataclass(frozen=True, slots=True)
