@@ -14,6 +14,7 @@ from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle
+from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.waiting import choose_reader, has_size
@@ -58,12 +59,17 @@ def test_size_is_known_for_the_types_that_it_takes(opset: int) -> None:
 
 
 @pytest.mark.parametrize("opset", [12, 13, 20, 22])
-def test_the_reader_of_a_tensor_takes_its_type(opset: int, tmp_path: Path) -> None:
-    model = read_model(save(tmp_path, UNREAD, opset=opset), {})
-    reader = choose_reader(model, "b")
-    assert reader == ("Shape" if opset >= 13 else None)
-    assert loads(make_reading("Shape", 16, opset)) == (opset >= 13)
-    assert choose_reader(model, "y") == "Size"
+@pytest.mark.parametrize("elem_type", NUMBERS)
+def test_the_reader_of_a_tensor_takes_its_type(elem_type: int, opset: int) -> None:
+    reader = choose_reader(TensorType(elem_type, (2, 3)), opset)
+    readers = [op_type for op_type in ("Shape", "Size") if op_type == reader]
+    assert [loads(make_reading(op_type, elem_type, opset)) for op_type in readers] in ([], [True])
+    assert reader is not None or not loads(make_reading("Shape", elem_type, opset))
+
+
+@pytest.mark.parametrize(("elem_type", "reader"), [(1, "Size"), (10, "Shape"), (16, "Shape")])
+def test_halves_have_no_size_without_a_cast(elem_type: int, reader: str) -> None:
+    assert choose_reader(TensorType(elem_type, ()), 18) == reader
 
 
 def test_what_is_made_in_bfloat16_and_not_read_does_not_keep_the_file_from_loading(
@@ -80,14 +86,14 @@ def test_what_is_made_in_bfloat16_and_not_read_does_not_keep_the_file_from_loadi
 
 
 def test_fences_do_not_measure_what_has_no_size(tmp_path: Path) -> None:
-    path = save(tmp_path, UNREAD)
+    path = save(tmp_path, UNREAD.replace("to = 16", "to = 17"), opset=22)
     model = read_model(path, {})
     assert find_obstacle(model, "cuda") is None
     assert find_obstacle(model, None) == (
-        "on the CPU, onnxruntime has no Size of bfloat16 tensors like 'b'"
+        "on the CPU, onnxruntime has no Size of float8e4m3fn tensors like 'b'"
     )
     solve = ("solve", "model.onnx", "--budget", "8KiB", "--costs", "flops", "--optimize", "none")
     done = checkmate(*solve, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "no fences: on the CPU, onnxruntime has no Size of bfloat16" in done.stderr
+    assert "no fences: on the CPU, onnxruntime has no Size of float8e4m3fn" in done.stderr
     assert loads(onnx.load(tmp_path / "model.scheduled.onnx"))

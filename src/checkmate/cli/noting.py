@@ -10,9 +10,6 @@ from checkmate.onnxio.doubts import find_complaint, find_unmasked, find_unrunnab
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.model import Model
 
-_HALVES = (10, 16)
-"""Element types float16 and bfloat16."""
-
 
 def note_doubts(source: Source) -> None:
     """Say what is odd about the model."""
@@ -55,11 +52,11 @@ def _list_default_doubts(model: Model) -> Iterator[str]:
 
 
 def _list_cpu_doubts(model: Model) -> Iterator[str]:
-    halved = next((name for name, known in model.types.items() if known.elem_type in _HALVES), None)
-    if halved is not None:
+    halved = next((name for name, known in model.types.items() if known.is_half), None)
+    if halved is not None and not model.is_optimized:
         yield (
             f"on the CPU, onnxruntime computes most ops of half precision, like that of {halved!r},"
-            " in float32: a run takes more memory than is planned, and rounds otherwise"
+            " in float32: a run takes more memory than is planned; --optimize basic plans that too"
         )
     racing = find_races(model.nodes)
     if racing:

@@ -17,7 +17,8 @@ import onnx
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
-from checkmate.onnxio.hiding import hide_inputs
+from checkmate.onnxio.hiding import find_packed, hide_inputs
+from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
@@ -32,9 +33,6 @@ from checkmate.onnxio.windows import (
     is_view,
     split_windows,
 )
-
-_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-"""Between these and their kernels, onnxruntime puts casts on the CPU, which another node moves."""
 
 _MIN_OPSET = 9
 """The first whose Constant may hold integers."""
@@ -97,14 +95,14 @@ class _Fencer:
         fences: Fences,
     ) -> None:
         graph = model.proto.graph
-        self._shapes = _find_shapes(model, order, nodes)
-        self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model))
+        types = find_types(model, order, nodes)
+        self._shapes = {name: known.shape for name, known in types.items()}
+        halves = {name: len(t.shape) for name, t in types.items() if t.is_half}
+        self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
         if fences == "all":
-            given = {
-                item.name: self._shapes[item.name]
-                for item in graph.input
-                if item.type.tensor_type.elem_type not in _HALVES
-            }
+            names = [item.name for item in graph.input]
+            names += find_packed(name_weights(graph), types)
+            given = {name: self._shapes[name] for name in names}
             self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
@@ -221,18 +219,6 @@ class _Fencer:
 def _follows_from_shapes(model: Model, op: OpId) -> bool:
     """Return whether all that ``op`` makes is small and known before the run."""
     return all(name in model.values for name in model.nodes[op].output if name)
-
-
-def _find_shapes(
-    model: Model, order: Sequence[OpId], nodes: Sequence[onnx.NodeProto]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor, those of copies included."""
-    shapes = {name: known.shape for name, known in model.types.items()}
-    for op, node in zip(order, nodes, strict=True):
-        for made, name in zip(node.output, model.nodes[op].output, strict=True):
-            if name:
-                shapes[made] = model.types[name].shape
-    return shapes
 
 
 def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:

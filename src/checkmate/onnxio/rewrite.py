@@ -9,10 +9,12 @@ import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.fences import add_fences
+from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.values import Opsets
 from checkmate.onnxio.waiting import choose_reader
 from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
@@ -55,13 +57,10 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
 def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
     """Return the nodes of the rewritten model, but for the constants of ``model``."""
     computes = _Rewriter(model, schedule).run()
+    types = find_types(model, schedule.order, computes)
+    opset = Opsets(tuple(model.proto.opset_import)).find("")
+    readers = {name: choose_reader(known, opset) for name, known in types.items()}
     fenced = add_fences(model, schedule.order, computes, fences)
-    readers = {
-        made: choose_reader(model, name)
-        for op, node in zip(schedule.order, computes, strict=True)
-        for made, name in zip(node.output, model.nodes[op].output, strict=True)
-        if name
-    }
     outputs = {out.name for out in model.proto.graph.output}
     return tuple(_release_unread(fenced, outputs, readers))
 
@@ -92,7 +91,8 @@ def _release_unread(
     """Yield ``nodes``, and after each one a reader for what nobody reads of it.
 
     onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
-    run. The size of it is a few bytes. ``readers`` are operators that read what computes make.
+    run. The size of it is a few bytes, and so is the shape. ``readers`` are operators that read
+    what computes make.
     """
     read = {name for node in nodes for name in wire(node).reads}
     taken = {name for node in nodes for name in (node.name, *node.input, *node.output)}
