@@ -1,6 +1,7 @@
 """Odd and damaged models and documents through the commands: documented endings, right plans.
 
-    python bench/fuzz.py [--inputs 20000] [--through-command 300] [--seed 0] [--keep FOLDER]
+    python bench/fuzz.py [--inputs 20000] [--through-command 300] [--seconds 3600] [--seed 0]
+                         [--keep FOLDER]
 
 Four of five inputs are models: the tiny graphs of `graphs/` and small ones with control flow,
 random ops and odd types. Most are edited so that they stay valid (`tests/edits.py`, drawn with
@@ -27,7 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 # Imported here, once, rather than by each child.
@@ -45,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--through-command", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of each; then stop")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("fuzz"))
     options = parser.parse_args()
@@ -64,8 +66,15 @@ def main() -> None:
             cases = make_cases(f"{options.seed}-{title}", valid, seeds)
             if title == "command":
                 cases = (case for case in cases if case.arguments[0] != REWRITE)
-            n_bugs += count_endings(title, run(islice(cases, count), valid), kept)
+            cases = stop_after(options.seconds, islice(cases, count))
+            n_bugs += count_endings(title, run(cases, valid), kept)
     sys.exit(1 if n_bugs else 0)
+
+
+def stop_after(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
+    """Yield cases until the time is up."""
+    began_s = time.monotonic()
+    return takewhile(lambda _: time.monotonic() - began_s < limit_s, cases)
 
 
 def place(case: Case, valid: dict[str, bytes]) -> None:
