@@ -11,9 +11,10 @@ compared, exported or checked in a forked child that may take 1 GiB of data and 
 processor time (`bench/fuzz_child.py`); some go through the real command. What `solve` writes has
 to pass `check`, and onnxruntime has to give the numbers of the original with it, bit for bit; the
 same is asked of edited models that are rewritten with recomputes and fences at random
-(`bench/fuzz_runs.py`). Prints the count of each ending, and every input that ended as none may: by
-a bug (exit 1), a hang, a signal, a shortage of memory or other numbers. Those are kept in the
-folder of ``--keep``. Ends with 1 when there are any.
+(`bench/fuzz_runs.py`). Where all ops do without workspace, the run may take no byte more than was
+planned, and has to complete in its arena. Prints the count of each ending, and every input that
+ended as none may: by a bug (exit 1), a hang, a signal, a shortage of memory or other numbers. Those
+are kept in the folder of ``--keep``. Ends with 1 when there are any.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import random
 import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,8 @@ HALVED = "runs, with halves"
 REFUSED = "original refused"
 TOO_LARGE = "too large to run"
 MEASURED = "equal, peak measured"
-GOOD = (EQUAL, HALVED, MEASURED, REFUSED, TOO_LARGE)
+IN_ARENA = "equal, peak measured, within its arena"
+GOOD = (EQUAL, HALVED, IN_ARENA, MEASURED, REFUSED, TOO_LARGE)
 _WITHOUT_WORKSPACE = frozenset(
     {"Abs", "Add", "Cast", "Concat", "ConstantOfShape", "Cos", "Div", "Dropout", "Elu", "Erf"}
     | {"Exp", "Flatten", "Gather", "Greater", "Identity", "Less", "MatMul", "Mul", "Neg", "Relu"}
@@ -70,6 +71,8 @@ class Rewritten:
     proto: onnx.ModelProto
     allowed_nbytes: int
     """The most that a run may hold beside inputs and weights, without workspace."""
+    arena_nbytes: int | None = None
+    """The arena in which runs have to complete; None: it was not planned for one."""
 
 
 def compare_at_random(path: Path, dims: Mapping[str, int], chance: random.Random) -> str:
@@ -95,7 +98,9 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
         model = read_model(path, dims)
         record = read_schedule(schedule)
         allowed_nbytes = record.budget_nbytes - model.graph.resident_nbytes
-        return Rewritten(model, onnx.load(written, load_external_data=False), allowed_nbytes)
+        arena = record.runtime.get("arena_limit_nbytes")
+        proto = onnx.load(written, load_external_data=False)
+        return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))
 
     return _compare_in_fork(read)
 
@@ -196,9 +201,18 @@ def _compare_peak(rewritten: Rewritten) -> str:
     task = RunTask(str(_REWRITTEN), Settings(threads=1), "", specs, 0, "", 1, 0, 0, "allocator")
     reply = run_task(task, Path.cwd())
     (taken_nbytes,) = read_ints(reply, "run_nbytes")
-    if taken_nbytes <= rewritten.allowed_nbytes:
+    if taken_nbytes > rewritten.allowed_nbytes:
+        return f"ABOVE: {taken_nbytes} of {rewritten.allowed_nbytes} B"
+    if rewritten.arena_nbytes is None:
         return MEASURED
-    return f"ABOVE: {taken_nbytes} of {rewritten.allowed_nbytes} B"
+    limited = Settings(threads=1, arena_limit_nbytes=rewritten.arena_nbytes)
+    try:
+        run_task(
+            replace(task, settings=limited, n_runs=0, n_timed_runs=2, meter="none"), Path.cwd()
+        )
+    except Exception as error:
+        return f"TOO MUCH for an arena of {rewritten.arena_nbytes} B: {error}"[:400]
+    return IN_ARENA
 
 
 def _find_differences(manner: Manner) -> tuple[Difference, ...]:
