@@ -34,20 +34,24 @@ FLOPS = ("--costs", "flops")
 GREEDY = ("--strategy", "greedy")
 CHEAP = tuple(f"--strategy={name}" for name in ("keep-all", "greedy", "chen-sqrt", "revolve"))
 QUICK = ("--optimize", "none", "--time-limit=1s")
-FENCES = ("none", "run", "all")
+FENCES = ("--fences=none", "--fences=run", "--fences=all")
 MODEL_COMMANDS = (
     *(("solve", "m.onnx", "--budget", f"{n}%", *FLOPS, *GREEDY, *AS_IS) for n in (65, 80, 90)),
     *(("solve", "m.onnx", "--budget", f"{n}%", *FLOPS, *GREEDY, *AS_IS) for n in (95, 98, 100)),
-    *(("solve", "m.onnx", "--budget", "100%", *FLOPS, *QUICK, f"--fences={f}") for f in FENCES),
+    *(("solve", "m.onnx", "--budget", "99%", *FLOPS, *GREEDY, *AS_IS, f) for f in FENCES),
     *(("solve", "m.onnx", "--budget", f"{n}%", *FLOPS, *GREEDY, *QUICK) for n in (95, 100, 110)),
     ("solve", "m.onnx", "--budget", "100%", *FLOPS, *AS_IS, *QUICK, "--order", "memory"),
-    ("solve", "m.onnx", "--budget", "min", *FLOPS, *AS_IS, "--time-limit", "1s", "--json"),
     ("solve", "m.onnx", "--budget", "93%", *FLOPS, *QUICK),
-    *(("show", "m.onnx"), ("show", "m.onnx", "--json")),
+    *(("show", "m.onnx"), ("show", "m.onnx", "--json")) * 2,
     ("show", "m.onnx", "--list-dims"),
-    ("export", "m.onnx", "-o", "e.json", *FLOPS, "--optimize", "none"),
+    *(("export", "m.onnx", "-o", "e.json", *FLOPS, "--optimize", "none"),) * 2,
+)
+SLOW_COMMANDS = (
+    ("solve", "m.onnx", "--budget", "min", *FLOPS, *AS_IS, "--time-limit", "1s", "--json"),
+    ("solve", "m.onnx", "--budget", "100%", *FLOPS, *QUICK, "--fences", "all"),
     ("compare", "m.onnx", "--budget", "80%", *FLOPS, *QUICK, *CHEAP),
 )
+SLOW_SHARE = 0.03
 SHARE_OF_REWRITES = 0.4
 """Of the edited models: no command, but a rewriting at random."""
 DEFAULT_COMMANDS = (
@@ -171,6 +175,8 @@ def choose_command(proto: onnx.ModelProto, chance: random.Random) -> tuple[str, 
     command = chance.choice(MODEL_COMMANDS)
     if chance.random() < DEFAULT_SHARE:
         command = chance.choice(DEFAULT_COMMANDS)
+    elif chance.random() < SLOW_SHARE:
+        command = chance.choice(SLOW_COMMANDS)
     elif chance.random() < SHARE_OF_REWRITES:
         command = (REWRITE, "m.onnx", str(chance.randrange(2**31)))
     if "--list-dims" in command or chance.random() < 0.03:
