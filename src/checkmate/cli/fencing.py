@@ -57,7 +57,7 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
     those before runs of recomputes, as there each fence makes the host wait for the device.
     """
     if source.model is not None and asked != "none":
-        obstacle = find_obstacle(source.model)
+        obstacle = find_obstacle(source.model, source.problem.costs.origin.provider)
         if obstacle is not None:
             echo_note(
                 f"no fences: {obstacle}; run the model with the options that the schedule names"
@@ -67,10 +67,11 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
 
 def foresee_fences(source: Source, asked: Choice) -> Fences:
     """Return what `choose_fences` does, without a word."""
-    if source.model is None or asked == "none" or find_obstacle(source.model) is not None:
+    provider = source.problem.costs.origin.provider
+    if source.model is None or asked == "none" or find_obstacle(source.model, provider):
         return "none"
     if asked == "auto":
-        return "run" if source.problem.costs.origin.provider == "cuda" else "all"
+        return "run" if provider == "cuda" else "all"
     return asked
 
 

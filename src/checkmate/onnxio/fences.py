@@ -10,7 +10,7 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx
 
@@ -20,8 +20,10 @@ from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.hiding import find_packed, hide_inputs
 from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.waiting import find_sizeless
 from checkmate.onnxio.windows import (
     FENCES,
     Fences,
@@ -48,11 +50,15 @@ def parse_fences(text: str) -> Fences:
     raise InputError(f"fences {text!r} are not known", hint=f"known are {', '.join(FENCES)}")
 
 
-def find_obstacle(model: Model) -> str | None:
-    """Return why ``model`` cannot have fences; None: it can."""
+def find_obstacle(model: Model, provider: str | None = "cuda") -> str | None:
+    """Return why ``model`` cannot have fences with ``provider``; None: it can."""
     opset = _find_opset(model)
     if opset < _MIN_OPSET:
         return f"opset {opset} has no integer constants, which fences need"
+    sizeless = None if provider == "cuda" else find_sizeless(model)
+    if sizeless is not None:
+        elem_type = onnx.TensorProto.DataType.Name(model.types[sizeless].elem_type).lower()
+        return f"on the CPU, onnxruntime has no Size of {elem_type} tensors like {sizeless!r}"
     return None
 
 
@@ -92,7 +98,7 @@ class _Fencer:
         types = find_types(model, order, nodes)
         self._shapes = {name: known.shape for name, known in types.items()}
         halves = {name: len(t.shape) for name, t in types.items() if t.is_half}
-        self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model), halves)
+        self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
         if fences == "all":
             names = [item.name for item in graph.input]
             names += find_packed(name_weights(graph), types)
@@ -218,16 +224,3 @@ def _follows_from_shapes(model: Model, op: OpId) -> bool:
 def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:
     made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
     return frozenset((*name_weights(graph), *made))
-
-
-def _find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Return every name in use, those within subgraphs included."""
-    names = {item.name for item in (*graph.input, *graph.output)}
-    names.update(name_weights(graph))
-    names.update(info.name for info in graph.value_info)
-    for node in (*graph.node, *nodes):
-        names.update((node.name, *node.input, *node.output))
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                names |= _find_names(inner, ())
-    return names

@@ -8,6 +8,7 @@ import onnx
 import onnx.inliner
 
 from checkmate.errors import GraphError, InputError
+from checkmate.onnxio.sanity import check_structure
 from checkmate.onnxio.shape_rules import is_training_only
 
 MAX_NODES = 500_000
@@ -45,11 +46,13 @@ def _inline_local(proto: onnx.ModelProto) -> onnx.ModelProto:
     if _count(proto.graph.node, sizes) > MAX_NODES:
         raise InputError(f"functions of the model stand for more than {MAX_NODES} nodes")
     try:
-        return onnx.inliner.inline_local_functions(proto)
+        inlined = onnx.inliner.inline_local_functions(proto)
     except Exception as error:  # any mismatch of a call and its function, in onnx's own terms
         raise InputError(
             f"a function of the model cannot be inlined: {_first_line(error)}"
         ) from error
+    check_structure(inlined)
+    return inlined
 
 
 def _inline_kernelless(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -77,5 +77,7 @@ class Model:
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph
+    namesake: str | None = None
+    """A name that nodes of the file share, for which onnxruntime refuses it; None: none."""
     is_optimized: bool = False
     """``proto`` was optimized; the file at ``path`` is what it was made from."""

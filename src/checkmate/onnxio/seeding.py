@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 import onnx
 
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.sanity import walk_graphs
 
 _RANDOM_OPS = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
@@ -15,8 +17,8 @@ _RANDOM_OPS = frozenset(
 
 
 def is_random(model: Model) -> bool:
-    """Return whether some op of ``model`` draws other numbers in each session."""
-    return any(_is_unseeded(node) for node in model.nodes)
+    """Return whether some op of ``model``, in a body too, draws other numbers in each session."""
+    return any(map(_is_unseeded, _walk_nodes(model.proto)))
 
 
 def render_seeded(proto: onnx.ModelProto) -> bytes:
@@ -27,7 +29,7 @@ def render_seeded(proto: onnx.ModelProto) -> bytes:
     """
     seeded = onnx.ModelProto()
     seeded.CopyFrom(proto)
-    for node in seeded.graph.node:
+    for node in _walk_nodes(seeded):
         if _is_unseeded(node):
             # Twenty bits are exact as a float too.
             seed = zlib.crc32(node.output[0].encode()) >> 12
@@ -35,6 +37,10 @@ def render_seeded(proto: onnx.ModelProto) -> bytes:
             node.attribute.append(onnx.helper.make_attribute("seed", value))
     content: bytes = seeded.SerializeToString()
     return content
+
+
+def _walk_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for graph in walk_graphs(proto.graph) for node in graph.node)
 
 
 def _is_unseeded(node: onnx.NodeProto) -> bool:

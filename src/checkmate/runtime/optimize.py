@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from checkmate.errors import RunError
+from checkmate.onnxio.doubts import find_unmasked
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.optimized import adopt_model, count_folded_nbytes, prepare_model
@@ -40,7 +41,10 @@ def optimize_model(
     with Worker(Limits(timeout_s=_TIMEOUT_S)) as worker:
         given, made = worker.folder / "given.onnx", worker.folder / "optimized.onnx"
         given.write_bytes(prepare_model(model).SerializeToString())
-        task = OptimizeTask(str(given), str(made), level, provider, MAX_FOLDED_NBYTES)
+        keeps_dropouts = find_unmasked(model) is not None
+        task = OptimizeTask(
+            str(given), str(made), level, provider, MAX_FOLDED_NBYTES, keeps_dropouts
+        )
         version = _ask(worker, task)
         if count_folded_nbytes(model, load_proto(made)) > MAX_FOLDED_NBYTES:
             task = replace(task, max_folded_nbytes=0)
