@@ -32,6 +32,29 @@ def test_what_is_made_once_is_there_until_its_last_reader() -> None:
     assert smallest_conceivable_nbytes(small) == (4 + 5 + 3, OpId(2))
 
 
+def test_an_op_may_wait_until_what_is_made_once_was_read() -> None:
+    small = problem(
+        op("a", nbytes=4, recomputable=False), op("big", nbytes=6), op("b", "a"),
+        op("end", "big b"), outputs="end",
+    )  # fmt: skip
+    assert smallest_conceivable_nbytes(small) == (8, OpId(3))
+    order = [OpId(k) for k in (0, 2, 1, 3)]
+    assert simulate(small, insert_frees(small.graph, order)).peak.nbytes == 8
+
+
+@pytest.mark.parametrize(("pinned", "least_nbytes"), [("", 7), ("big", 10), ("c", 11)])
+def test_an_op_may_not_wait_when_it_or_what_reads_it_runs_once(
+    pinned: str, least_nbytes: int
+) -> None:
+    small = problem(
+        op("a", nbytes=4, recomputable=False),
+        op("big", nbytes=6, recomputable=pinned != "big"),
+        op("c", "big", recomputable=pinned != "c"), op("b", "a"), op("end", "c b"),
+        outputs="end",
+    )  # fmt: skip
+    assert smallest_conceivable_nbytes(small)[0] == least_nbytes
+
+
 def test_an_output_that_is_made_once_is_there_until_the_end() -> None:
     small = problem(op("a", nbytes=4, recomputable=False), op("b", nbytes=5), outputs="a b")
     assert smallest_conceivable_nbytes(small) == (9, OpId(1))
