@@ -1,9 +1,9 @@
 """Many random problems through `solve`: whether its plans fit, its bounds and refusals hold.
 
-    PYTHONPATH=tests python bench/soundness.py [--seeds 0:10000] [--budgets 2] [--time-limit 0.2]
+    PYTHONPATH=tests python bench/soundness.py [--seeds 0:10000] [--budgets 2] [--time-limit 0.5]
                                                [--seconds 280] [--workers]
 
-Every problem (see `random_problems.py`; half of them have at most 8 ops, not counting views) is
+Every problem (see `random_problems.py`; of five, four have at most 8 ops, not counting views) is
 solved at a few budgets, the small ones with a gap of 0, the others with 1 %. Checked are
 
 - each schedule, by a machine of this file: it runs, fits, and takes the time that is said;
@@ -95,7 +95,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", default="0:10000", help="first:last + 1")
     parser.add_argument("--budgets", type=int, default=2)
-    parser.add_argument("--time-limit", type=float, default=0.2)
+    parser.add_argument("--time-limit", type=float, default=0.5)
     parser.add_argument("--seconds", type=float, default=math.inf, help="ends early after these")
     parser.add_argument("--workers", action="store_true", help="HiGHS in processes of its own")
     options = parser.parse_args()
@@ -132,7 +132,7 @@ def solve_in_this_process() -> None:
 
 def try_problem(seed: int, n_budgets: int, time_s: float) -> Case:
     """Solve one problem at some budgets and check what comes back."""
-    is_small = seed % 2 == 0
+    is_small = seed % 5 > 0
     problem = draw_problem(seed, is_small=is_small)
     case = Case(seed, fold_views(problem))
     limits = Limits(0.0 if is_small else GAP, time_s, listener=case)
