@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import op, problem, random_training, training_chain
+from builders import op, problem, random_training, training_chain, view
 from chain_oracle import find_best_chain
 from chain_problems import draw_chain
 from checkmate.errors import InfeasibleError, NoneInSpaceError, NotFoundError
@@ -71,6 +71,21 @@ def test_a_graph_that_fits_as_it_is_needs_no_solver() -> None:
     finding = solve_stages(training_chain(3), peak_of(training_chain(3)), PROVE)
     assert finding.order == tuple(range(7))
     assert (finding.claim.space, finding.claim.termination) == ("all-schedules", "optimal")
+
+
+def test_a_view_that_nothing_reads_may_stand_among_the_gradients() -> None:
+    given = problem(
+        op("a", nbytes=3), op("b", "a", nbytes=3), op("loss", "b"),
+        op("db", "loss b", nbytes=2, backward=True),
+        op("t", "a"), view("unread", "t"),
+        op("da", "db a t", backward=True),
+        outputs="da",
+    )  # fmt: skip
+    small = fold_views(given).folded
+    assert small.graph.ops[5].name == "unread"
+    budget_nbytes = peak_of(small) - 1
+    finding = solve_stages(small, budget_nbytes, PROVE)
+    assert plan_of(small, budget_nbytes, finding).time_ns == 8
 
 
 def test_a_graph_without_backward_ops_is_refused() -> None:

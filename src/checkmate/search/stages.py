@@ -187,7 +187,9 @@ class _Search:
             replace(op, recomputable=op.recomputable and is_forward)
             for op, is_forward in zip(graph.ops, self._chain.is_forward, strict=True)
         )
-        pinned = Problem(replace(graph, ops=ops), self._problem.costs)
+        # Views that nothing reads are still there; one that may run only once would be none.
+        tensors = tuple(replace(tensor, source=None) for tensor in graph.tensors)
+        pinned = Problem(replace(graph, ops=ops, tensors=tensors), self._problem.costs)
         n_forward = self._chain.n_forward
         for order in order_in_stages(pinned, self._budget_nbytes, n_forward, weights):
             self._offer(order)
