@@ -157,7 +157,9 @@ class Layout:
         op = self._ops[position]
         if self._first[op] == position or self._gone[position]:
             return False
-        return all(self._find_end(tensor, position) <= position for tensor in self._tables.makes[op])
+        return all(
+            self._find_end(tensor, position) <= position for tensor in self._tables.makes[op]
+        )
 
     def _add(self, low: int, high: int, nbytes: int) -> None:
         if low < high and nbytes:
