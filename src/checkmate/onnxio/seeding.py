@@ -20,6 +20,8 @@ _RANDOM_OPS = frozenset(
 
 def find_seeded(model: Model) -> tuple[OpId, ...]:
     """Return the ops that would be pinned for nothing but that they draw from a seed."""
+    if not any(a.name == "seed" for node in model.nodes for a in node.attribute):
+        return ()
     pins = find_pins([wire(node) for node in model.nodes], model.values)
     return tuple(OpId(i) for i, pin in enumerate(pins) if pin == SEEDED)
 
