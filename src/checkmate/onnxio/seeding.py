@@ -1,19 +1,39 @@
-"""Seeds for random ops, so that two graphs draw the same numbers and can be compared."""
+"""Random ops with seeds: those of the model, and those given to compare two graphs."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import onnx
 
+from checkmate.graph import OpId
+from checkmate.onnxio.effects import SEEDED, find_pins
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import wire
 from checkmate.onnxio.sanity import walk_graphs
 
 _RANDOM_OPS = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
     | {"RandomUniform", "RandomUniformLike"}
 )
+
+
+def find_seeded(model: Model) -> tuple[OpId, ...]:
+    """Return the ops that would be pinned for nothing but that they draw from a seed."""
+    if not any(a.name == "seed" for node in model.nodes for a in node.attribute):
+        return ()
+    pins = find_pins([wire(node) for node in model.nodes], model.values)
+    return tuple(OpId(i) for i, pin in enumerate(pins) if pin == SEEDED)
+
+
+def free_seeded(model: Model) -> Model:
+    """Return ``model`` as it is on the CPU alone: ops that draw from a seed may run again."""
+    ops = list(model.graph.ops)
+    for op in find_seeded(model):
+        ops[op] = replace(ops[op], recomputable=True)
+    return replace(model, graph=replace(model.graph, ops=tuple(ops)))
 
 
 def is_random(model: Model) -> bool:
