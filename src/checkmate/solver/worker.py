@@ -18,8 +18,9 @@ from pathlib import Path
 from checkmate.errors import SolverError
 from checkmate.milp.model import FloatArray
 from checkmate.solver.files import read_job, write_failure, write_incumbent, write_result
-from checkmate.solver.highs import Watch, solve_program
+from checkmate.solver.highs import solve_program
 from checkmate.solver.result import MilpResult
+from checkmate.solver.session import Watch
 
 _MEMORY_SHARE = 0.8
 """Of the machine's memory: a solve that needs more fails alone."""
