@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from checkmate.graph import TensorId, find_readers
+from checkmate.graph import OpId, TensorId, find_readers
 from checkmate.milp.chain import Chain
 from checkmate.milp.chain_columns import Columns, make_columns
 from checkmate.milp.chain_hops import Hops, find_hops
@@ -72,13 +72,20 @@ def make_bounding_frame(
 
 
 def make_limiting_frame(
-    chain: Chain, problem: Problem, budget_nbytes: int, depth: int | None
+    chain: Chain,
+    problem: Problem,
+    budget_nbytes: int,
+    depth: int | None,
+    windows: Sequence[Sequence[OpId]] = (),
 ) -> Frame:
     """Return the frame of a program whose every schedule fits, with near recomputes alone.
 
+    Those of ``windows``, per stage, are near whatever their depth, so that a schedule with these
+    recomputes is a point of the program.
     That a schedule fits while recomputes run depends on the rows of their windows.
     """
-    hops = find_hops(chain, depth).forbid_deep()
+    hops = find_hops(chain, depth)
+    hops = (hops.add_near(windows) if windows else hops).forbid_deep()
     return _make_frame(chain, problem, budget_nbytes, hops, rounds_up=True)
 
 

@@ -37,6 +37,15 @@ class Hops:
         """Return the near recomputes as all that are possible."""
         return replace(self, deep=np.zeros_like(self.deep))
 
+    def add_near(self, windows: Sequence[Sequence[OpId]]) -> Hops:
+        """Return the recomputes with those of ``windows``, per stage, near as well."""
+        pairs = zip(self.near, windows, strict=True)
+        near = tuple(tuple(sorted({*ops, *window})) for ops, window in pairs)
+        deep = self.deep.copy()
+        for s, ops in enumerate(near):
+            deep[s, list(ops)] = False
+        return Hops(near, deep)
+
 
 def find_hops(chain: Chain, depth: int | None) -> Hops:
     """Return the recomputes within ``depth`` steps; None: all that are possible."""
@@ -48,6 +57,11 @@ def find_hops(chain: Chain, depth: int | None) -> Hops:
     for s, ops in enumerate(near):
         deep[s, list(ops)] = False
     return Hops(tuple(tuple(sorted(ops)) for ops in near), deep)
+
+
+def count_near(chain: Chain, depth: int | None) -> int:
+    """Return how many recomputes are within ``depth`` steps, of all stages."""
+    return sum(len(_find_within(chain, s, depth)) for s in range(len(chain.stages)))
 
 
 def _find_within(chain: Chain, s: int, depth: int | None) -> set[OpId]:

@@ -42,6 +42,11 @@ class _Job:
     ends_s: float
     """When to end, of the monotonic clock."""
 
+    @property
+    def target(self) -> float:
+        """The bound that is good enough; infinite without one."""
+        return math.inf if self.settings.target is None else self.settings.target
+
     def find_left(self) -> float | None:
         """Return the seconds that are left; None: no clock."""
         return None if math.isinf(self.ends_s) else max(0.0, self.ends_s - time.monotonic())
@@ -59,54 +64,95 @@ def solve_program(
     """
     time_s = math.inf if settings.time_s is None else settings.time_s
     job = _Job(program, settings, start, watch or Watch(), time.monotonic() + time_s)
-    attempt = _solve_whole if program.is_integer.any() else _solve_by_rounds
-    first = attempt(job, "choose")
+    first = _solve(job, "choose")
     if first is not None and first.status != "infeasible":
         return first
-    second = attempt(job, "off")
+    second = _solve(job, "off")
     if second is None:
         raise SolverError("HiGHS calls a program infeasible and gives a solution of it")
     return second
 
 
-def _solve_whole(job: _Job, presolve: str) -> MilpResult | None:
-    session = Session(job.program, job.settings, job.watch, presolve=presolve)
-    if job.start is not None:
-        session.begin_from(job.start)
-    return session.run(job.find_left())
-
-
-def _solve_by_rounds(job: _Job, presolve: str) -> MilpResult | None:
-    """Return the answer to a linear program; one that was not solved may have a bound too."""
+def _solve(job: _Job, presolve: str) -> MilpResult | None:
+    """Return the answer; None: HiGHS contradicts itself."""
     program = job.program
     waits = (np.diff(program.starts) > _LONG) & np.isneginf(program.row_lower)
-    present: IntArray = np.flatnonzero(~waits).astype(np.int32)
-    session = Session(program.take_rows(~waits), job.settings, job.watch, presolve=presolve)
+    if not program.is_integer.any():
+        return _relax(job, ~waits, presolve)
+    if not waits.any():
+        return _run_with(job, ~waits, presolve)
+    present = ~waits
+    relaxed = _relax(job, present, presolve)
+    is_enough = relaxed is not None and relaxed.bound >= job.target
+    if relaxed is None or relaxed.status == "infeasible":
+        return relaxed
+    if is_enough or relaxed.status != "solved":
+        status = relaxed.status if relaxed.status != "solved" else "limit"
+        return replace(relaxed, status=status, values=None, objective=math.inf)
+    return _solve_by_rounds(job, present, relaxed.bound, presolve)
+
+
+def _relax(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
+    """Return the answer to the relaxation; one that was not solved may have a bound too.
+
+    The rows that it took are marked in ``present``.
+    """
+    program = job.program
+    order: IntArray = np.flatnonzero(present).astype(np.int32)
+    relaxed = replace(program, is_integer=np.zeros_like(program.is_integer))
+    session = Session(relaxed.take_rows(present), job.settings, job.watch, presolve=presolve)
     bound = -math.inf
     while True:
         result = session.run(job.find_left())
         if result is None or result.status == "infeasible":
             return result
-        bound = max(bound, _find_bound(program, present, session.find_duals()))
+        bound = max(bound, _find_bound(program, order, session.find_duals()))
         if result.status != "solved" or result.values is None:
             return replace(result, values=None, objective=math.inf, bound=bound)
         missed = _choose_missed(program, present, result.values)
         if not len(missed):
             return replace(result, bound=min(bound, result.objective))
-        session.add_rows(program.take_rows(_mark(missed, program.n_rows)))
-        present = np.concatenate((present, missed))
+        present[missed] = True
+        session.add_rows(relaxed.take_rows(_mark(missed, program.n_rows)))
+        order = np.concatenate((order, missed))
 
 
-def _find_bound(program: Program, present: IntArray, duals: FloatArray) -> float:
-    """Return what the duals of the rows that are ``present`` prove."""
-    if len(duals) != len(present):  # it was stopped before it had any
+def _solve_by_rounds(
+    job: _Job, present: BoolArray, bound: float, presolve: str
+) -> MilpResult | None:
+    """Return the answer to a program, solved with the rows ``present`` and those it misses."""
+    while True:
+        result = _run_with(job, present, presolve)
+        if result is None or result.status == "infeasible":
+            return result
+        bound = max(bound, result.bound)
+        values = result.values
+        missed = () if values is None else _choose_missed(job.program, present, values)
+        if not len(missed):
+            return replace(result, bound=min(bound, result.objective))
+        if result.status == "interrupted" or job.find_left() == 0.0 or bound >= job.target:
+            return replace(result, values=None, objective=math.inf, bound=bound)
+        present[missed] = True
+
+
+def _run_with(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
+    """Return the answer to the program of the rows ``present``."""
+    session = Session(job.program.take_rows(present), job.settings, job.watch, presolve=presolve)
+    if job.start is not None:
+        session.begin_from(job.start)
+    return session.run(job.find_left())
+
+
+def _find_bound(program: Program, order: IntArray, duals: FloatArray) -> float:
+    """Return what the ``duals`` of the rows in ``order`` prove."""
+    if len(duals) != len(order):  # it was stopped before it had any
         return -math.inf
     all_duals = np.zeros(program.n_rows)
-    all_duals[present] = duals
+    all_duals[order] = duals
     return find_dual_bound(program, all_duals)
 
 
-def _choose_missed(program: Program, present: IntArray, values: FloatArray) -> IntArray:
+def _choose_missed(program: Program, present: BoolArray, values: FloatArray) -> IntArray:
     """Return rows, ascending, that ``values`` break most and that are not ``present``."""
     excess = program.find_row_values(values) - program.row_upper
     excess[present] = 0.0

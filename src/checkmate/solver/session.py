@@ -50,6 +50,8 @@ class Session:
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         self._program = program
         self._watch = watch
+        self._target = math.inf if settings.target is None else settings.target
+        self._has_enough = False
         self._set_options(settings, presolve)
         self._pass_model()
         self._subscribe()
@@ -137,8 +139,14 @@ class Session:
             if self._watch.is_stopped():
                 event.interrupt()
 
+        def ask_mip(event: highspy.highs.HighsCallbackEvent) -> None:
+            self._has_enough |= event.data_out.mip_dual_bound >= self._target
+            if self._has_enough:
+                event.interrupt()
+            ask(event)
+
         self._highs.cbMipImprovingSolution.subscribe(tell)
-        self._highs.cbMipInterrupt.subscribe(ask)
+        self._highs.cbMipInterrupt.subscribe(ask_mip)
         self._highs.cbSimplexInterrupt.subscribe(ask)
 
     def _check(self, status: highspy.HighsStatus, what: str, *, may_warn: bool = False) -> None:
@@ -191,4 +199,6 @@ class Session:
         status = self._highs.getModelStatus()
         if status not in meanings:
             raise SolverError(f"HiGHS failed: {self._highs.modelStatusToString(status)}")
+        if self._has_enough and status == kinds.kInterrupt:
+            return "limit"
         return meanings[status]

@@ -1,0 +1,41 @@
+"""First chains of stages: evicting runs that recompute in the backward pass alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from checkmate.graph import OpId
+from checkmate.heuristics.staged import order_in_stages
+from checkmate.milp.chain import Chain
+from checkmate.milp.chain_frame import Frame
+from checkmate.milp.model import FloatArray
+from checkmate.problem import Problem
+
+_GUIDANCE = 3.0
+"""What the program retains weighs e to the power of this more in an evicting run, or less."""
+
+
+def draft(
+    chain: Chain, problem: Problem, budget_nbytes: int, weights: Sequence[float]
+) -> Iterator[tuple[OpId, ...] | None]:
+    """Yield what each run leads to, with ``weights`` per tensor; None: nothing that fits."""
+    ops = tuple(
+        replace(op, recomputable=op.recomputable and is_forward)
+        for op, is_forward in zip(problem.graph.ops, chain.is_forward, strict=True)
+    )
+    pinned = Problem(replace(problem.graph, ops=ops), problem.costs)
+    yield from order_in_stages(pinned, budget_nbytes, chain.n_forward, weights)
+
+
+def weigh(frame: Frame, values: FloatArray) -> list[float]:
+    """Return weights of tensors: more for what ``values`` retain when it was first made."""
+    chain = frame.chain
+    weights = [1.0] * len(chain.graph.tensors)
+    for e, tensor in enumerate(chain.graph.tensors):
+        if tensor.producer is not None:
+            column = int(frame.columns.state[chain.births[tensor.producer], e])
+            retained = values[column] if column >= 0 else 0.5
+            weights[e] = math.exp(_GUIDANCE * (2 * retained - 1))
+    return weights
