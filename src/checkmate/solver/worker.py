@@ -13,6 +13,8 @@ import resource
 import signal
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from checkmate.errors import SolverError
@@ -28,6 +30,7 @@ _MEMORY_SHARE = 0.8
 
 def main(folder: Path) -> None:
     """Solve the job in ``folder``; leave its result, or why there is none."""
+    began_s = time.monotonic()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # HiGHS prints a banner when created, before it can be silenced, and standard output may be
     # carrying the schedule.
@@ -41,6 +44,9 @@ def main(folder: Path) -> None:
 
     try:
         program, settings, start = read_job(folder)
+        if settings.time_s is not None:  # reading a large job takes a part of it
+            left_s = max(0.0, settings.time_s - (time.monotonic() - began_s))
+            settings = replace(settings, time_s=left_s)
         watch = Watch(on_incumbent=keep, is_stopped=stop.is_set)
         write_result(folder, solve_program(program, settings, start, watch))
     except SolverError as error:
