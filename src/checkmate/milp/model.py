@@ -75,6 +75,11 @@ class Program:
         )
 
 
+def relax(program: Program) -> Program:
+    """Return ``program`` with no column integer."""
+    return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+
+
 class Rows:
     """Rows in the making, each ``terms <= upper``."""
 

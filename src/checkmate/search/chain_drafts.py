@@ -1,20 +1,24 @@
-"""First chains of stages: evicting runs that recompute in the backward pass alone."""
+"""Chains of stages from evicting runs, and what programs tell of where to look for better ones."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from checkmate.graph import OpId
 from checkmate.heuristics.staged import order_in_stages
 from checkmate.milp.chain import Chain
+from checkmate.milp.chain_encode import Windows
 from checkmate.milp.chain_frame import Frame
 from checkmate.milp.model import FloatArray
 from checkmate.problem import Problem
 
 _GUIDANCE = 3.0
 """What the program retains weighs e to the power of this more in an evicting run, or less."""
+_USED = 1e-3
+"""What a relaxation recomputes less of counts for nothing."""
 
 
 def draft(
@@ -39,3 +43,17 @@ def weigh(frame: Frame, values: FloatArray) -> list[float]:
             retained = values[column] if column >= 0 else 0.5
             weights[e] = math.exp(_GUIDANCE * (2 * retained - 1))
     return weights
+
+
+def find_used(frame: Frame, values: FloatArray) -> list[list[OpId]]:
+    """Return, per stage, the near recomputes that ``values`` make, in whole or in part."""
+    used: list[list[OpId]] = [[] for _ in frame.chain.stages]
+    for (s, k), column in frame.columns.run.items():
+        if values[column] > _USED:
+            used[s].append(k)
+    return used
+
+
+def join_stages(windows: Windows, others: Windows) -> list[tuple[OpId, ...]]:
+    """Return the recomputes of both, per stage; there may be no ``others``."""
+    return [(*some, *more) for some, more in zip_longest(windows, others, fillvalue=())]

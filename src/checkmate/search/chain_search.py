@@ -4,7 +4,8 @@ Evicting runs find a first schedule and a relaxation the first bound. Where that
 enough, programs without deep recomputes improve the schedule, and programs that have every schedule
 of the class, with ever more of its recomputes near, improve the bound. Memory rows of recomputes
 are added only for the stages in which a schedule that a program led to was above the budget; a
-small program has them all from the start.
+small program has them all from the start. A program for schedules has, of all recomputes, those
+that relaxations make and those of the best schedule: a few in a hundred, and seldom too few.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError, SolverError
 from checkmate.graph import OpId
 from checkmate.milp.assemble import make_clock
 from checkmate.milp.chain import Chain
 from checkmate.milp.chain_assemble import Assembly, assemble
-from checkmate.milp.chain_encode import decode, encode, join_windows
-from checkmate.milp.chain_frame import Frame, make_bounding_frame, make_limiting_frame
-from checkmate.milp.chain_hops import count_near
-from checkmate.milp.model import FloatArray, Program
+from checkmate.milp.chain_encode import Windows, decode, encode, join_windows
+from checkmate.milp.chain_frame import (
+    Frame,
+    make_bounding_frame,
+    make_chosen_frame,
+    make_limiting_frame,
+)  # fmt: skip
+from checkmate.milp.chain_hops import has_few_near
+from checkmate.milp.model import FloatArray, Program, relax
 from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
-from checkmate.search.chain_drafts import draft, weigh
+from checkmate.search.chain_drafts import draft, find_used, join_stages, weigh
 from checkmate.search.chain_steps import (
     FIRST_DEPTH,
     MOST_NEAR,
@@ -35,7 +38,7 @@ from checkmate.search.chain_steps import (
     MOST_WHOLE,
     STEPS,
     Step,
-)
+)  # fmt: skip
 from checkmate.search.claims import find_termination, is_close, make_failure, run_order
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.incumbent import Incumbent
@@ -49,12 +52,12 @@ Order = tuple[OpId, ...]
 Report = Callable[[Order | None, int], None]
 """Called with the best chain of stages so far, if there is one, and the bound."""
 
-
 _GAP_SHARE = 8
 """Programs are solved to this part of the gap: a schedule takes more time than they say."""
 _SLACK = 0.02
 """Units of the objective that a bound loses when it is rounded to a time, and more."""
-_UNKNOWN = MilpResult("limit", None, math.inf, -math.inf, 0, "")
+_LIMITED = MilpResult("limit", None, math.inf, -math.inf, 0, "")
+_STOPPED = MilpResult("interrupted", None, math.inf, -math.inf, 0, "")
 
 
 class ChainSearch:
@@ -72,6 +75,7 @@ class ChainSearch:
         self._first: Frame | None = None
         self._relaxed: FloatArray | None = None
         self._write_s = 0.0
+        self._chosen: Windows = [() for _ in chain.stages]
         self._begin(Limits(), lambda order, bound_ns: None)
 
     def relax(self, limits: Limits, report: Report) -> None:
@@ -110,57 +114,65 @@ class ChainSearch:
         if self._first is None:
             self._relax(0.25)
         if self._first is not None and self._relaxed is not None and not self._is_done():
-            self._guide(self._first, self._relaxed)
+            self._run_evicting(weigh(self._first, self._relaxed))
         for step in STEPS:
-            if step.is_whole and not self._is_small():
-                continue
-            if not self._is_done():
+            if not self._is_done() and self._suits(step):
                 self._solve(step)
-            if step.is_whole:
-                return
+                if step.aim == "both":
+                    return
 
     def _relax(self, share: float) -> None:
         """Learn from the relaxation, solved in a ``share`` of the time that is left."""
         self._run_evicting(())
         began_s = time.monotonic()
-        self._first = self._make_frame(Step(FIRST_DEPTH, is_bound=True))
+        self._first = self._make_bounding(FIRST_DEPTH)
         assembly = self._assemble(self._first, ())
         if assembly is None:
             return
         self._write_s = (time.monotonic() - began_s) / max(1, len(self._first.columns.run))
-        program = assembly.program
-        relaxed = replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
-        result = self._ask(relaxed, None, Settings(time_s=self._find_share(share)))
+        result = self._ask(relax(assembly.program), None, Settings(time_s=self._find_share(share)))
         self._learn(result)
         self._relaxed = result.values
 
     def _solve(self, step: Step) -> None:
-        """Solve one program, again and again while rows are missing or its schedules get better."""
-        if not self._is_worth_writing(step):
-            return
-        stages = set(range(len(self._chain.stages))) if step.is_whole else set()
-        frame = self._make_frame(step)
-        while not self._is_done():
+        """Solve one program, again and again while rows are missing."""
+        is_choice = step.aim == "schedule"
+        frame = self._choose(step) if is_choice else self._make_bounding(step.depth)
+        stages = set(range(len(self._chain.stages))) if step.aim == "both" else set()
+        while frame is not None and not self._is_done():
             assembly = self._assemble(frame, sorted(stages))
             if assembly is None:
                 return
-            before_ns = self._best.time_ns
-            start = self._encode(frame, assembly)
+            start, before_ns = self._encode(frame, assembly), self._bound_ns
             result = self._ask(assembly.program, start, self._make_settings(step))
-            if step.is_bound:
+            if step.aim != "schedule":
                 self._learn(result)
             violated = self._decode(frame, result)
-            if violated <= stages and (step.is_bound or self._best.time_ns == before_ns):
+            is_stuck = step.aim == "bound" and self._bound_ns == before_ns
+            if violated <= stages or is_stuck:
                 return
             stages |= violated
-            frame = frame if step.is_bound else self._make_frame(step)
 
-    def _make_frame(self, step: Step) -> Frame:
-        """Return the frame of a program; one for schedules has those around the best so far."""
-        given = self._chain, self._problem, self._budget_nbytes, step.depth
-        if step.is_bound:
-            return make_bounding_frame(*given)
-        return make_limiting_frame(*given, self._best.windows or ())
+    def _make_bounding(self, depth: int | None) -> Frame:
+        return make_bounding_frame(self._chain, self._problem, self._budget_nbytes, depth)
+
+    def _choose(self, step: Step) -> Frame | None:
+        """Return the frame of what the relaxation of ``step``, and those before, recompute.
+
+        None: no schedule of ``step`` is better than the best so far, or there was no time to know.
+        """
+        given = self._chain, self._problem, self._budget_nbytes
+        frame = make_limiting_frame(*given, step.depth)
+        assembly = self._assemble(frame, ())
+        if assembly is None:
+            return None
+        settings = self._make_settings(step)
+        result = self._ask(relax(assembly.program), None, settings)
+        if result.values is None or result.bound >= (settings.target or math.inf):
+            return None
+        used, best = find_used(frame, result.values), self._best.windows or ()
+        self._chosen = join_stages(self._chosen, used)
+        return make_chosen_frame(*given, join_stages(self._chosen, best))
 
     def _assemble(self, frame: Frame, stages: Sequence[int]) -> Assembly | None:
         """Return the program with the windows of ``stages``; None: there was no time for it."""
@@ -169,16 +181,14 @@ class ChainSearch:
         except NotFoundError:
             return None
 
-    def _is_small(self) -> bool:
-        n_near = count_near(self._chain, None)
-        return n_near * len(self._problem.graph.tensors) <= MOST_WHOLE
-
-    def _is_worth_writing(self, step: Step) -> bool:
+    def _suits(self, step: Step) -> bool:
         """Return whether a program is not too large, nor too large for the time that is left."""
-        n_near, left_s = count_near(self._chain, step.depth), self._find_share(0.5)
-        if step.is_whole:
-            return True
-        return n_near <= MOST_NEAR and (left_s is None or n_near * self._write_s <= left_s)
+        most, left_s = MOST_NEAR, self._find_share(0.5)
+        if step.aim == "both":
+            most = MOST_WHOLE // len(self._problem.graph.tensors)
+        elif left_s is not None and self._write_s:
+            most = min(most, int(left_s / self._write_s))
+        return has_few_near(self._chain, step.depth, most)
 
     def _decode(self, frame: Frame, result: MilpResult) -> set[int]:
         """Offer the schedule of ``result``; return the stages in which it does not fit."""
@@ -187,7 +197,7 @@ class ChainSearch:
         order = join_windows(self._chain, decode(frame, result.values))
         self._offer(order)
         if frame.hops.deep.any() and not self._is_done():
-            self._guide(frame, result.values)
+            self._run_evicting(weigh(frame, result.values))
         return self._best.find_violated(order)
 
     def _encode(self, frame: Frame, assembly: Assembly) -> FloatArray | None:
@@ -196,10 +206,6 @@ class ChainSearch:
         if windows is None or not frame.hops.allow(windows):
             return None
         return encode(frame, assembly.windows, assembly.program.n_cols, windows)
-
-    def _guide(self, frame: Frame, values: FloatArray) -> None:
-        """Run again with what ``values`` retain when it was first made weighing more."""
-        self._run_evicting(weigh(frame, values))
 
     def _run_evicting(self, weights: Sequence[float]) -> None:
         for order in draft(self._chain, self._problem, self._budget_nbytes, weights):
@@ -244,10 +250,11 @@ class ChainSearch:
         than the best in hand, there is no schedule to look for.
         """
         gap, nodes = self._limits.gap / _GAP_SHARE, self._limits.nodes
-        is_last = step.is_bound and step.depth is None
+        is_last = step.depth is None
         least_ns, target = self._find_least(), None
         if least_ns is not None:
-            enough_ns = least_ns / (1 + self._limits.gap) if step.is_bound else least_ns
+            is_bound = step.aim != "schedule"
+            enough_ns = least_ns / (1 + self._limits.gap) if is_bound else least_ns
             target = enough_ns / self._clock.unit_ns * (1 + 1e-8) + _SLACK
         return Settings(
             gap / (1 + gap),
@@ -277,6 +284,7 @@ class ChainSearch:
     def _conclude(self, known: Order | None) -> Finding:
         """Return the best, or ``known`` with the bound that holds for it."""
         best, space = self._best, SPACE
+        interrupted = self._result is not None and self._result.status == "interrupted"
         if known is not None and (best.windows is None or best.time_ns > (self._goal_ns or 0)):
             order, time_ns = known, self._goal_ns or 0
             space = "all-schedules"
@@ -284,8 +292,7 @@ class ChainSearch:
         elif best.windows is not None:
             order, time_ns = best.order, best.time_ns
             bound_ns = min(self._bound_ns, time_ns)
-        else:
-            raise self._make_failure(self._result or _UNKNOWN)
-        interrupted = self._result is not None and self._result.status == "interrupted"
+        else:  # that none fits would have been learned; a program for schedules knows nothing of it
+            raise self._make_failure(_STOPPED if interrupted else _LIMITED)
         termination = find_termination(time_ns, bound_ns, self._limits, interrupted=interrupted)
         return Finding(order, Claim(STRATEGY, space, bound_ns, termination, describe_solver()))

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from checkmate.errors import NotFoundError
 from checkmate.milp.assemble import make_clock
-from checkmate.milp.model import Program
+from checkmate.milp.model import Program, relax
 from checkmate.milp.wide_assemble import assemble
 from checkmate.milp.wide_rows import make_frame
 from checkmate.milp.wide_windows import count_window_coefficients
@@ -103,5 +101,5 @@ def _make_program(
     except NotFoundError:  # out of time
         return None
     if step.is_relaxed:
-        return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+        return relax(program)
     return program

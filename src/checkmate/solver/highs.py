@@ -17,12 +17,14 @@ import numpy as np
 
 from checkmate.errors import SolverError
 from checkmate.milp.dual_bound import find_dual_bound
-from checkmate.milp.model import BoolArray, FloatArray, IntArray, Program
+from checkmate.milp.model import BoolArray, FloatArray, IntArray, Program, relax
 from checkmate.solver.result import MilpResult, Settings
 from checkmate.solver.session import Session, Watch
 
 _LONG = 64
 """Coefficients above which a row waits until it is broken."""
+_MANY = 100_000
+"""Coefficients below which an integer program is solved with all rows: cuts are made from them."""
 _MOST_ADDED = 20
 """Rows added in a round: neighbours mostly say the same."""
 _APART = 4
@@ -79,8 +81,8 @@ def _solve(job: _Job, presolve: str) -> MilpResult | None:
     waits = (np.diff(program.starts) > _LONG) & np.isneginf(program.row_lower)
     if not program.is_integer.any():
         return _relax(job, ~waits, presolve)
-    if not waits.any():
-        return _run_with(job, ~waits, presolve)
+    if not waits.any() or len(program.values) < _MANY:
+        return _run_with(job, np.ones_like(waits), presolve)
     present = ~waits
     relaxed = _relax(job, present, presolve)
     is_enough = relaxed is not None and relaxed.bound >= job.target
@@ -99,7 +101,7 @@ def _relax(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
     """
     program = job.program
     order: IntArray = np.flatnonzero(present).astype(np.int32)
-    relaxed = replace(program, is_integer=np.zeros_like(program.is_integer))
+    relaxed = relax(program)
     session = Session(relaxed.take_rows(present), job.settings, job.watch, presolve=presolve)
     bound = -math.inf
     while True:
@@ -112,6 +114,8 @@ def _relax(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
         missed = _choose_missed(program, present, result.values)
         if not len(missed):
             return replace(result, bound=min(bound, result.objective))
+        if bound >= job.target:
+            return replace(result, status="limit", values=None, objective=math.inf, bound=bound)
         present[missed] = True
         session.add_rows(relaxed.take_rows(_mark(missed, program.n_rows)))
         order = np.concatenate((order, missed))
