@@ -17,7 +17,7 @@ from checkmate.milp.chain import arrange
 from checkmate.milp.chain_assemble import assemble
 from checkmate.milp.chain_frame import make_bounding_frame
 from checkmate.milp.dual_bound import find_dual_bound
-from checkmate.milp.model import Program
+from checkmate.milp.model import Program, relax
 from checkmate.problem import Problem
 from checkmate.solver import highs
 from checkmate.solver.highs import solve_program
@@ -27,19 +27,18 @@ from checkmate.solver.session import Session, Watch
 N_LAYERS = 40
 
 
-def relax(problem: Problem, budget_nbytes: int, depth: int) -> Program:
-    """Return the relaxation of the program of chains of stages, with all memory rows."""
+def assemble_whole(problem: Problem, budget_nbytes: int, depth: int) -> Program:
+    """Return the program of chains of stages with all memory rows."""
     chain = arrange(problem.graph)
     assert chain is not None
     frame = make_bounding_frame(chain, problem, budget_nbytes, depth)
-    program = assemble(frame, make_clock(problem), range(len(chain.stages))).program
-    return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+    return assemble(frame, make_clock(problem), range(len(chain.stages))).program
 
 
 @cache
 def large() -> Program:
     """Return a relaxation of which half of the rows are long."""
-    return relax(training_chain(N_LAYERS), N_LAYERS // 2, 4)
+    return relax(assemble_whole(training_chain(N_LAYERS), N_LAYERS // 2, 4))
 
 
 def solve_whole(program: Program) -> tuple[MilpResult, Session]:
@@ -112,7 +111,7 @@ def test_no_multipliers_prove_more_than_the_best_schedule_takes(seed: int) -> No
     small, budget_nbytes = draw_chain(seed)
     best = find_best_chain(small, budget_nbytes)
     best_ns = np.inf if best is None else best[0]
-    program, unit_ns = relax(small, budget_nbytes, 1), make_clock(small).unit_ns
+    program, unit_ns = relax(assemble_whole(small, budget_nbytes, 1)), make_clock(small).unit_ns
     _, session = solve_whole(program)
     rng = np.random.default_rng(seed)
     duals = session.find_duals()
@@ -144,3 +143,34 @@ def test_a_lower_end_of_a_row_counts_with_multipliers_above_zero() -> None:
     assert find_dual_bound(program, np.array([0.5])) == 3.5
     assert find_dual_bound(program, np.array([-0.5])) == 3.0
     assert solve_program(program, Settings()).bound == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_integer_programs_by_rounds_have_the_optimum_of_all_rows(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, budget_nbytes = draw_chain(seed)
+    program = assemble_whole(small, budget_nbytes, 2)
+    monkeypatch.setattr(highs, "_MANY", 0)
+    monkeypatch.setattr(highs, "_LONG", 10**6)
+    whole = solve_program(program, Settings())
+    monkeypatch.setattr(highs, "_LONG", 2)
+    rounds = solve_program(program, Settings())
+    assert rounds.status == whole.status
+    assert rounds.objective == pytest.approx(whole.objective)
+    assert rounds.bound == pytest.approx(whole.bound)
+
+
+@pytest.mark.parametrize("is_integer", [True, False])
+def test_a_bound_that_is_good_enough_ends_a_solve(
+    monkeypatch: pytest.MonkeyPatch, *, is_integer: bool
+) -> None:
+    monkeypatch.setattr(highs, "_LONG", 20)
+    small = training_chain(N_LAYERS)
+    program = assemble_whole(small, N_LAYERS // 4, 4)
+    program = program if is_integer else relax(program)
+    enough = program.offset + 1
+    result = solve_program(program, Settings(target=enough))
+    whole, _ = solve_whole(relax(program))
+    assert (result.status, enough <= result.bound) == ("limit", True)
+    assert enough < whole.objective

@@ -4,8 +4,8 @@ Evicting runs find a first schedule and a relaxation the first bound. Where that
 enough, programs without deep recomputes improve the schedule, and programs that have every schedule
 of the class, with ever more of its recomputes near, improve the bound. Memory rows of recomputes
 are added only for the stages in which a schedule that a program led to was above the budget; a
-small program has them all from the start. A program for schedules has, of all recomputes, those
-that relaxations make and those of the best schedule: a few in a hundred, and seldom too few.
+small program has them all from the start. A program for schedules recomputes only the ops that its
+relaxation does, and the best schedule so far: one in five, and seldom too few.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from checkmate.graph import OpId
 from checkmate.milp.assemble import make_clock
 from checkmate.milp.chain import Chain
 from checkmate.milp.chain_assemble import Assembly, assemble
-from checkmate.milp.chain_encode import Windows, decode, encode, join_windows
+from checkmate.milp.chain_encode import decode, encode, join_windows
 from checkmate.milp.chain_frame import (
     Frame,
     make_bounding_frame,
@@ -30,7 +30,7 @@ from checkmate.milp.chain_hops import has_few_near
 from checkmate.milp.model import FloatArray, Program, relax
 from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
-from checkmate.search.chain_drafts import draft, find_used, join_stages, weigh
+from checkmate.search.chain_drafts import choose, draft, find_used, weigh
 from checkmate.search.chain_steps import (
     FIRST_DEPTH,
     MOST_NEAR,
@@ -75,7 +75,7 @@ class ChainSearch:
         self._first: Frame | None = None
         self._relaxed: FloatArray | None = None
         self._write_s = 0.0
-        self._chosen: Windows = [() for _ in chain.stages]
+        self._chosen: frozenset[OpId] = frozenset()
         self._begin(Limits(), lambda order, bound_ns: None)
 
     def relax(self, limits: Limits, report: Report) -> None:
@@ -157,7 +157,7 @@ class ChainSearch:
         return make_bounding_frame(self._chain, self._problem, self._budget_nbytes, depth)
 
     def _choose(self, step: Step) -> Frame | None:
-        """Return the frame of what the relaxation of ``step``, and those before, recompute.
+        """Return the frame of the ops that the relaxation of ``step``, or one before, recomputes.
 
         None: no schedule of ``step`` is better than the best so far, or there was no time to know.
         """
@@ -170,9 +170,8 @@ class ChainSearch:
         result = self._ask(relax(assembly.program), None, settings)
         if result.values is None or result.bound >= (settings.target or math.inf):
             return None
-        used, best = find_used(frame, result.values), self._best.windows or ()
-        self._chosen = join_stages(self._chosen, used)
-        return make_chosen_frame(*given, join_stages(self._chosen, best))
+        self._chosen |= find_used(frame, result.values)
+        return make_chosen_frame(*given, choose(frame, self._chosen, self._best.windows))
 
     def _assemble(self, frame: Frame, stages: Sequence[int]) -> Assembly | None:
         """Return the program with the windows of ``stages``; None: there was no time for it."""

@@ -13,9 +13,9 @@ class Step:
     """One program of the search."""
 
     aim: Aim
-    """A schedule: without deep recomputes, and of the others those that its relaxation makes at
-    all, and those of the steps before. A bound: it has every schedule of the class. Both: so it
-    has, with all windows from the start; for small problems, of which it is the last."""
+    """A schedule: without deep recomputes, and of the others those of ops that its relaxation, or
+    one before, recomputes at all. A bound: it has every schedule of the class. Both: so it has,
+    with all windows from the start; for small problems, of which it is the last."""
     depth: int | None
 
 
