@@ -50,7 +50,9 @@ def _run_greedy(standing: Standing) -> None:
             standing.offer(found.order, "greedy")
         if n_tried and (standing.is_ended or standing.is_out_of_time):
             break
-    if best is not None and best.peak_nbytes > standing.budget_nbytes:
+    if best is not None and best.peak_nbytes <= standing.budget_nbytes:
+        standing.draft = best.order
+    elif best is not None:
         raise make_failure(standing.problem, standing.budget_nbytes, best)
 
 
@@ -97,6 +99,7 @@ def _exhaust(standing: Standing) -> None:
 
 
 def _anneal(standing: Standing) -> None:
+    _anneal_draft(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS))
     anneal(standing, Effort(ANNEALING_PATIENCE))
 
 
@@ -109,7 +112,15 @@ def _anneal_briefly(standing: Standing) -> None:
 
 
 def _polish(standing: Standing) -> None:
-    anneal(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False))
+    effort = Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False)
+    _anneal_draft(standing, effort)
+    anneal(standing, effort)
+
+
+def _anneal_draft(standing: Standing, effort: Effort) -> None:
+    """Begin from what the greedy found: from what programs led to, other orders are far."""
+    if standing.draft is not None:
+        anneal(standing, effort, standing.draft)
 
 
 def _bound_frontier(standing: Standing) -> None:

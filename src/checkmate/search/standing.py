@@ -69,6 +69,9 @@ class Standing:
         self.best: Candidate | None = None
         """The fastest order so far that fits; None: there is none."""
         self._whole: Candidate | None = None
+        self.draft: Order | None = None
+        """What the greedy found: local search that begins from it may end elsewhere than that from
+        the best order so far; None: it found nothing that fits."""
         self.chains: ChainSearch | None = None
         """The search for chains of stages, once it has begun."""
 
