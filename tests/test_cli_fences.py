@@ -79,3 +79,56 @@ def test_a_model_that_cannot_have_fences_gets_none_with_a_notice(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "no fences: opset 8" in done.stderr
     assert json.loads((tmp_path / "s.json").read_text())["runtime"]["fences"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        (("--budget", "100%"), "none"),
+        (("--budget", "100%", "--no-arena"), "none"),
+        (("--budget", "100%", "--fences", "all"), "all"),
+        (("--budget", "100%", "--fences", "none"), "none"),
+        (("--budget", "983809B"), "none"),
+        (("--budget", "150%"), "all"),
+    ],
+)
+def test_who_asks_for_no_reduction_gets_no_recompute(
+    tmp_path: Path, options: tuple[str, ...], chosen: str
+) -> None:
+    save(tmp_path, WIDE)
+    solve = ("solve", "model.onnx", "--costs", "flops", "-o", "s.json")
+    solved = checkmate(*solve, *options, cwd=tmp_path)
+    assert solved.returncode == 0, solved.stderr
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert document["time_ns"] == document["baseline_time_ns"]
+    assert document["runtime"]["fences"] == chosen
+    assert ("no fences: the graph fits in the budget" in solved.stderr) == (
+        chosen == "none" and "none" not in options
+    )
+
+
+def test_one_byte_less_than_the_graph_needs_is_a_reduction(tmp_path: Path) -> None:
+    save(tmp_path, WIDE)
+    solve = ("solve", "model.onnx", "--costs", "flops", "-o", "s.json", "--no-arena")
+    solved = checkmate(*solve, "--budget", f"{find_peak(tmp_path) - 1}B", cwd=tmp_path)
+    assert solved.returncode == 0, solved.stderr
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert document["time_ns"] > document["baseline_time_ns"]
+    assert document["runtime"]["fences"] == "all"
+
+
+def find_peak(folder: Path) -> int:
+    """Return the peak without recompute of the model in ``folder`` as it is optimized."""
+    solve = (
+        "solve",
+        "model.onnx",
+        "--costs",
+        "flops",
+        "--budget",
+        "200%",
+        "--json",
+        "-o",
+        "p.json",
+    )
+    peak_nbytes: int = json.loads(checkmate(*solve, cwd=folder).stdout)["baseline_peak_nbytes"]
+    return peak_nbytes

@@ -11,13 +11,15 @@ import click
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
+from checkmate.engine.clock import Clock
 from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
-from checkmate.engine.solve import Hints, solve
+from checkmate.engine.solve import Hints, run_baseline, solve
 from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.graph import OpId
+from checkmate.heuristics.keep_all import order_all
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle, parse_fences
@@ -34,6 +36,8 @@ from checkmate.units import format_nbytes_exactly
 _KEPT_NBYTES = 1024
 """Default options keep dead tensors for later ones of their shape. With all fences, few shapes are
 known before the run, those of small tensors: at most 432 bytes were measured."""
+_BARE_SHARE = 0.75
+"""Of the time, for a search without fences; the rest makes room for what the file adds."""
 
 Choice = Literal["auto", "none", "run", "all"]
 """What may be asked for."""
@@ -54,7 +58,7 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
     those before runs of recomputes, as there each fence makes the host wait for the device.
     """
     if source.model is not None and asked != "none":
-        obstacle = find_obstacle(source.model)
+        obstacle = find_obstacle(source.model, source.problem.costs.origin.provider)
         if obstacle is not None:
             echo_note(
                 f"no fences: {obstacle}; run the model with the options that the schedule names"
@@ -64,10 +68,11 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
 
 def foresee_fences(source: Source, asked: Choice) -> Fences:
     """Return what `choose_fences` does, without a word."""
-    if source.model is None or asked == "none" or find_obstacle(source.model) is not None:
+    provider = source.problem.costs.origin.provider
+    if source.model is None or asked == "none" or find_obstacle(source.model, provider):
         return "none"
     if asked == "auto":
-        return "run" if source.problem.costs.origin.provider == "cuda" else "all"
+        return "run" if provider == "cuda" else "all"
     return asked
 
 
@@ -94,13 +99,35 @@ def solve_fenced(
     bare = reordering
     reordering = adapt_order(reordering, fences)
     problem = reordering.reordered
-    if source.model is None or fences == "none":
+    clock = Clock(search.limits)
+    if source.model is None or fences == "none" or _asks_nothing(source, bare, search, asked):
         return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
     plan, held = _leave_room(problem, search, find_need, asked)
     if held:
         return restore_plan(reordering, plan), fences
-    return restore_plan(bare, _solve_bare(source, bare, search, plan)), "none"
+    rest = replace(search, limits=clock.take())
+    return restore_plan(bare, _solve_bare(source, bare, rest, plan)), "none"
+
+
+def _asks_nothing(source: Source, bare: Reordering, search: Search, asked: Choice) -> bool:
+    """Return whether nothing has to be recomputed but to make room for fences that may go.
+
+    Says so where it is.
+    """
+    if asked != "auto" or search.start:
+        return False
+    budget_nbytes, fences = search.budget_nbytes, foresee_fences(source, asked)
+    if run_baseline(bare.reordered).peak.nbytes > budget_nbytes:
+        return False
+    needs = [count_kept_nbytes(source, bare, way, budget_nbytes) for way in ("none", fences)]
+    if not needs[0] <= budget_nbytes < needs[1]:
+        return False
+    echo_note(
+        "no fences: the graph fits in the budget as it is, and with them it needs"
+        f" {format_nbytes_exactly(needs[1])}; run with the options that the schedule names"
+    )
+    return True
 
 
 def _solve_bare(source: Source, reordering: Reordering, search: Search, found: Plan | None) -> Plan:
@@ -108,17 +135,19 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
 
     Without them too a file is more than its schedule: what nobody reads gets a reader.
     """
-    problem = reordering.reordered
-    how = (search.budget_nbytes, search.strategy, search.limits)
+    problem, clock = reordering.reordered, Clock(search.limits)
+    how = (search.budget_nbytes, search.strategy)
+    is_done = source.model is None or problem.arena is None
     if found is None:
-        found = solve(problem, *how, Hints(search.start))
-    if source.model is None or problem.arena is None:
+        limits = clock.take(1.0 if is_done else _BARE_SHARE)
+        found = solve(problem, *how, limits, Hints(search.start))
+    if is_done:
         return found
     find_need = _make_find_need(source, reordering, search.budget_nbytes, "none")
     if find_need(found.schedule) <= search.budget_nbytes:
         return found
     try:
-        return solve_with_room(problem, *how, find_need)
+        return solve_with_room(problem, *how, clock.take(), find_need)
     except NoRoomError as error:
         needed_nbytes = find_need(error.plan.schedule)
         raise NotFoundError(
@@ -146,6 +175,19 @@ def count_fenced_nbytes(
     problem = reordering.reordered
     schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
     return max(nbytes, _make_find_need(source, reordering, nbytes, fences)(schedule))
+
+
+def count_kept_nbytes(source: Source, reordering: Reordering, fences: Fences, nbytes: int) -> int:
+    """Return the budget that the graph needs with ``fences`` when nothing is recomputed.
+
+    At least ``nbytes``, the budget in which it is tried first.
+    """
+    if source.model is None:
+        return nbytes
+    adapted = adapt_order(reordering, fences)
+    problem = adapted.reordered
+    schedule = insert_frees(problem.graph, order_all(problem))
+    return max(nbytes, _make_find_need(source, adapted, nbytes, fences)(schedule))
 
 
 def adapt(problem: Problem, fences: Fences) -> Problem:

@@ -15,9 +15,10 @@ from checkmate.graph import OpId
 from checkmate.liveness import insert_frees, remove_unread
 from checkmate.plan import Claim, Plan, certify
 from checkmate.problem import Problem
-from checkmate.search.finding import Limits
-from checkmate.search.strategies import STRATEGIES, begin_from
+from checkmate.search.finding import Finding, Limits
+from checkmate.search.strategies import STRATEGIES, Strategy, begin_from
 from checkmate.simulate import Simulation, simulate
+from checkmate.units import format_nbytes_exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +83,47 @@ def find_plan(problem: Problem, budget_nbytes: int, strategy: str, limits: Limit
 
 def _make_find(folding: Folding, strategy: str, start: Sequence[OpId] = ()) -> Find:
     """Return the search for drafts of a problem, which sees it without views."""
-    problem = folding.original
     search = begin_from(start, strategy) if start else STRATEGIES[strategy]
 
     def find(live_nbytes: int, limits: Limits) -> Draft:
-        finding = search(folding.folded, live_nbytes, limits)
-        order = remove_unread(folding.folded.graph, finding.order)
-        schedule = insert_frees(problem.graph, folding.unfold(order))
-        time_ns = simulate(problem, schedule).time_ns
-        return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
+        try:
+            return _make_draft(folding, search(folding.folded, live_nbytes, limits))
+        except (InfeasibleError, NotFoundError) as error:
+            if isinstance(error, UnsuitableError) or not folding.spare_nbytes:
+                raise
+            return _find_tighter(folding, search, live_nbytes, limits, error)
 
     return find
+
+
+def _find_tighter(
+    folding: Folding, search: Strategy, live_nbytes: int, limits: Limits, error: CheckmateError
+) -> Draft:
+    """Return what fits only as it holds no computed shape longer than its view needs it.
+
+    Raises ``error``, of the folded problem, when it is proved of the one with its views too.
+    """
+    draft = None
+    try:
+        more_nbytes = live_nbytes + folding.spare_nbytes
+        draft = _make_draft(folding, search(folding.folded, more_nbytes, limits))
+    except InfeasibleError:
+        raise error from None
+    except NotFoundError:
+        pass  # what was found before this says no more
+    if draft is None or simulate(folding.original, draft.schedule).peak.nbytes > live_nbytes:
+        budget = format_nbytes_exactly(live_nbytes)
+        raise NotFoundError(f"no schedule found that fits in {budget}", hint="raise --budget")
+    return draft
+
+
+def _make_draft(folding: Folding, finding: Finding) -> Draft:
+    """Return what ``finding``, of the folded problem, is with its views."""
+    problem = folding.original
+    order = remove_unread(folding.folded.graph, finding.order)
+    schedule = insert_frees(problem.graph, folding.unfold(order))
+    time_ns = simulate(problem, schedule).time_ns
+    return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
 
 
 def _share_time(problem: Problem, limits: Limits) -> Limits:

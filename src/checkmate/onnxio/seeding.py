@@ -1,12 +1,18 @@
-"""Seeds for random ops, so that two graphs draw the same numbers and can be compared."""
+"""Random ops with seeds: those of the model, and those given to compare two graphs."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 
 import onnx
 
+from checkmate.graph import OpId
+from checkmate.onnxio.effects import SEEDED, find_pins
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import wire
+from checkmate.onnxio.sanity import walk_graphs
 
 _RANDOM_OPS = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
@@ -14,9 +20,25 @@ _RANDOM_OPS = frozenset(
 )
 
 
+def find_seeded(model: Model) -> tuple[OpId, ...]:
+    """Return the ops that would be pinned for nothing but that they draw from a seed."""
+    if not any(a.name == "seed" for node in model.nodes for a in node.attribute):
+        return ()
+    pins = find_pins([wire(node) for node in model.nodes], model.values)
+    return tuple(OpId(i) for i, pin in enumerate(pins) if pin == SEEDED)
+
+
+def free_seeded(model: Model) -> Model:
+    """Return ``model`` as it is on the CPU alone: ops that draw from a seed may run again."""
+    ops = list(model.graph.ops)
+    for op in find_seeded(model):
+        ops[op] = replace(ops[op], recomputable=True)
+    return replace(model, graph=replace(model.graph, ops=tuple(ops)))
+
+
 def is_random(model: Model) -> bool:
-    """Return whether some op of ``model`` draws other numbers in each session."""
-    return any(_is_unseeded(node) for node in model.nodes)
+    """Return whether some op of ``model``, in a body too, draws other numbers in each session."""
+    return any(map(_is_unseeded, _walk_nodes(model.proto)))
 
 
 def render_seeded(proto: onnx.ModelProto) -> bytes:
@@ -27,7 +49,7 @@ def render_seeded(proto: onnx.ModelProto) -> bytes:
     """
     seeded = onnx.ModelProto()
     seeded.CopyFrom(proto)
-    for node in seeded.graph.node:
+    for node in _walk_nodes(seeded):
         if _is_unseeded(node):
             # Twenty bits are exact as a float too.
             seed = zlib.crc32(node.output[0].encode()) >> 12
@@ -35,6 +57,10 @@ def render_seeded(proto: onnx.ModelProto) -> bytes:
             node.attribute.append(onnx.helper.make_attribute("seed", value))
     content: bytes = seeded.SerializeToString()
     return content
+
+
+def _walk_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for graph in walk_graphs(proto.graph) for node in graph.node)
 
 
 def _is_unseeded(node: onnx.NodeProto) -> bool:

@@ -28,7 +28,9 @@ def draft(
         replace(op, recomputable=op.recomputable and is_forward)
         for op, is_forward in zip(problem.graph.ops, chain.is_forward, strict=True)
     )
-    pinned = Problem(replace(problem.graph, ops=ops), problem.costs)
+    # Views that nothing reads are still there; one that may run only once would be none.
+    tensors = tuple(replace(tensor, source=None) for tensor in problem.graph.tensors)
+    pinned = Problem(replace(problem.graph, ops=ops, tensors=tensors), problem.costs)
     yield from order_in_stages(pinned, budget_nbytes, chain.n_forward, weights)
 
 
