@@ -25,9 +25,10 @@ from checkmate.solver.files import (
     write_job,
     write_result,
 )  # fmt: skip
-from checkmate.solver.highs import Watch, solve_program
+from checkmate.solver.highs import solve_program
 from checkmate.solver.process import solve_in_worker
 from checkmate.solver.result import MilpResult, Settings
+from checkmate.solver.session import Watch
 from interrupting import find_children, needs_proc
 
 
