@@ -38,7 +38,6 @@ from checkmate.milp.model import FloatArray, Program
 from checkmate.plan import Plan, Space
 from checkmate.problem import Problem
 from checkmate.schedule import Compute, Schedule
-from checkmate.search import exact, frontier_bound, rounding, smallest, stages
 from checkmate.search.finding import Limits
 from checkmate.search.progress import Progress
 from checkmate.search.standing import MEMBERS
@@ -126,8 +125,9 @@ def solve_in_this_process() -> None:
     ) -> MilpResult:
         return solve_program(program, settings, start)
 
-    for module in (exact, frontier_bound, rounding, smallest, stages):
-        module.solve_in_worker = solve_here  # type: ignore[attr-defined]
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("checkmate.search.") and hasattr(module, "solve_in_worker"):
+            module.solve_in_worker = solve_here  # type: ignore[attr-defined]
 
 
 def try_problem(seed: int, n_budgets: int, time_s: float) -> Case:
