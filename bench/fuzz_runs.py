@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from checkmate.cli.fencing import read_fences
 from checkmate.costs import unit_costs
 from checkmate.errors import CheckmateError
-from checkmate.formats.schedule_json import read_schedule
+from checkmate.formats.schedule_json import read_schedule, resolve_instructions
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.doubts import find_unmasked
@@ -97,7 +98,11 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
     def read() -> Rewritten:
         model = read_model(path, dims)
         record = read_schedule(schedule)
-        allowed_nbytes = record.budget_nbytes - model.graph.resident_nbytes
+        steps = resolve_instructions(record, model.graph)
+        problem = Problem(model.graph, unit_costs(model.graph))
+        # Where there is no room for what the file adds, solve says so.
+        needed = simulate(*expand(problem, model, steps, read_fences(record))).peak.live_nbytes
+        allowed_nbytes = max(needed, record.budget_nbytes - model.graph.resident_nbytes)
         arena = record.runtime.get("arena_limit_nbytes")
         proto = onnx.load(written, load_external_data=False)
         return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))

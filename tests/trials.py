@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from checkmate.cli.fencing import Choice, Search, solve_fenced
 from checkmate.cli.record import Held, make_record
@@ -38,12 +39,13 @@ def solve_file(
     dims: dict[str, int] | None = None,
     strategy: str = "auto",
     optimize: Optimization = "none",
+    provider: Literal["auto", "cpu"] = "auto",
 ) -> Solved:
     """Return the model in ``path`` solved for a share of its peak without recompute.
 
     Costs are counted from shapes, so its ops must need no workspace.
     """
-    source = read_source(path, Asked(dims or {}, costs="flops", arena=arena, optimize=optimize))
+    source = read_source(path, Asked(dims or {}, None, "flops", provider, arena, optimize))
     assert source.model is not None
     baseline = run_baseline(source.problem)
     search = Search(baseline.peak.nbytes * percent // 100, strategy, Limits())

@@ -13,6 +13,7 @@ from checkmate.cli.fencing import (
     Search,
     adapt_order,
     count_fenced_nbytes,
+    count_kept_nbytes,
     foresee_fences,
 )
 from checkmate.cli.options import Size
@@ -62,11 +63,10 @@ def aim(
     target: Target, budget: int | Share | Literal["min"], strategy: str, limits: Limits
 ) -> Search:
     """Return a search within ``budget``, or in the smallest that is found in half of the time."""
-    reordering = target.reordering
     if budget == "min":
         return _aim_low(target, strategy, halve_time(limits))
     if not isinstance(budget, int):
-        budget = budget.of(_count_baseline_nbytes(reordering.original))
+        budget = _resolve_share(target, budget)
     echo_note(f"budget {format_nbytes_exactly(budget)}")
     return Search(budget, strategy, limits)
 
@@ -82,6 +82,21 @@ def _aim_low(target: Target, strategy: str, limits: Limits) -> Search:
         added = "what its file adds" if fences == "none" else "its fences"
         echo_note(f"with {added}: {format_nbytes_exactly(nbytes)}")
     return Search(nbytes, strategy, limits, smallest.order)
+
+
+def _resolve_share(target: Target, share: Share) -> int:
+    """Return the bytes of ``share``.
+
+    All of what the graph needs, or more, is enough for it as it is written, with the fences that
+    were asked for; those of ``auto`` may go.
+    """
+    baseline_nbytes = _count_baseline_nbytes(target.reordering.original)
+    nbytes = share.of(baseline_nbytes)
+    if nbytes < baseline_nbytes:
+        return nbytes
+    asked: Choice = "none" if target.fences == "auto" else target.fences
+    fences = foresee_fences(target.source, asked)
+    return count_kept_nbytes(target.source, target.reordering, fences, nbytes)
 
 
 def _count_baseline_nbytes(problem: Problem) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 import click
@@ -14,11 +15,12 @@ from checkmate.cli.source import Source
 from checkmate.engine.clock import Clock
 from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
-from checkmate.engine.solve import Hints, solve
+from checkmate.engine.solve import Hints, run_baseline, solve
 from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.graph import OpId
+from checkmate.heuristics.keep_all import order_all
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle, parse_fences
@@ -99,7 +101,7 @@ def solve_fenced(
     reordering = adapt_order(reordering, fences)
     problem = reordering.reordered
     clock = Clock(search.limits)
-    if source.model is None or fences == "none":
+    if source.model is None or fences == "none" or _asks_nothing(source, bare, search, asked):
         return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
     plan, held = _leave_room(problem, search, find_need, asked)
@@ -107,6 +109,26 @@ def solve_fenced(
         return restore_plan(reordering, plan), fences
     rest = replace(search, limits=clock.take())
     return restore_plan(bare, _solve_bare(source, bare, rest, plan)), "none"
+
+
+def _asks_nothing(source: Source, bare: Reordering, search: Search, asked: Choice) -> bool:
+    """Return whether nothing has to be recomputed but to make room for fences that may go.
+
+    Says so where it is.
+    """
+    if asked != "auto" or search.start:
+        return False
+    budget_nbytes, fences = search.budget_nbytes, foresee_fences(source, asked)
+    if run_baseline(bare.reordered).peak.nbytes > budget_nbytes:
+        return False
+    needs = [count_kept_nbytes(source, bare, way, budget_nbytes) for way in ("none", fences)]
+    if not needs[0] <= budget_nbytes < needs[1]:
+        return False
+    echo_note(
+        "no fences: the graph fits in the budget as it is, and with them it needs"
+        f" {format_nbytes_exactly(needs[1])}; run with the options that the schedule names"
+    )
+    return True
 
 
 def _solve_bare(source: Source, reordering: Reordering, search: Search, found: Plan | None) -> Plan:
@@ -129,9 +151,14 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
         return solve_with_room(problem, *how, clock.take(), find_need)
     except NoRoomError as error:
         needed_nbytes = find_need(error.plan.schedule)
-        where = "" if problem.arena is None else " in an arena"
+        if problem.arena is None:
+            echo_note(
+                "no schedule was found that leaves room for what its file adds: the written model"
+                f" needs {format_nbytes_exactly(find_need(found.schedule))}"
+            )
+            return found
         raise NotFoundError(
-            f"no schedule was found whose file runs{where} within"
+            "no schedule was found whose file runs in an arena within"
             f" {format_nbytes_exactly(search.budget_nbytes)}",
             hint=f"the smallest budget known to work is {format_nbytes_exactly(needed_nbytes)}",
         ) from error
@@ -155,6 +182,19 @@ def count_fenced_nbytes(
     problem = reordering.reordered
     schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
     return max(nbytes, _make_find_need(source, reordering, nbytes, fences)(schedule))
+
+
+def count_kept_nbytes(source: Source, reordering: Reordering, fences: Fences, nbytes: int) -> int:
+    """Return the budget that the graph needs with ``fences`` when nothing is recomputed.
+
+    At least ``nbytes``, the budget in which it is tried first.
+    """
+    if source.model is None:
+        return nbytes
+    adapted = adapt_order(reordering, fences)
+    problem = adapted.reordered
+    schedule = insert_frees(problem.graph, order_all(problem))
+    return max(nbytes, _make_find_need(source, adapted, nbytes, fences)(schedule))
 
 
 def adapt(problem: Problem, fences: Fences) -> Problem:
@@ -207,6 +247,8 @@ def _make_find_need(
     model = source.model
     assert model is not None
 
+    # A plan is looked at when it is found and again when it is chosen.
+    @lru_cache(maxsize=4)
     def find_need(schedule: Schedule) -> int:
         expanded, run = expand(source.problem, model, reordering.restore(schedule), fences)
         kept_nbytes = _KEPT_NBYTES if fences == "all" else 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from checkmate.cli.report import echo_note
+from checkmate.cli.report import count_things, echo_note
 from checkmate.cli.source import Source
 from checkmate.onnxio.doubts import find_complaint, find_unmasked, find_unrunnable
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.seeding import find_seeded
 
 
 def note_doubts(source: Source) -> None:
@@ -32,6 +33,7 @@ def list_doubts(source: Source) -> Iterator[str]:
     elif complaint is not None:
         yield f"onnx does not accept this model: {complaint}"
     yield from _list_default_doubts(model)
+    yield from _list_seeded(model)
     if source.problem.costs.origin.provider != "cuda":
         yield from _list_cpu_doubts(model)
 
@@ -63,4 +65,22 @@ def _list_cpu_doubts(model: Model) -> Iterator[str]:
         yield (
             f"on the CPU, onnxruntime computes {racing[0]} wrongly with several threads, in"
             " the original graph too: run with intra_op_num_threads = 1"
+        )
+
+
+def _list_seeded(model: Model) -> Iterator[str]:
+    """Yield what ops that draw from a seed may do, where there are any."""
+    seeded = [model.graph.ops[op] for op in find_seeded(model)]
+    if not seeded:
+        return
+    kinds = f"{count_things(len(seeded), 'op')} with a seed, {seeded[0].name!r} for one,"
+    if seeded[0].recomputable:
+        yield (
+            f"{kinds} may run again: on the CPU, and there alone, copies draw the same numbers;"
+            " after a run that failed, open a new session"
+        )
+    else:
+        yield (
+            f"{kinds} may run only once: copies draw the same numbers on the CPU alone; if the run"
+            " is to be there, say --provider cpu"
         )

@@ -19,6 +19,7 @@ from checkmate.onnxio.doubts import find_unrunnable
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.seeding import free_seeded
 from checkmate.onnxio.storage import find_arena_rules
 from checkmate.onnxio.weights import measure_weights
 from checkmate.problem import Problem
@@ -79,6 +80,8 @@ class Asked:
     """How far onnxruntime optimizes the model first; None: by default, where it can."""
     shapes_from_run: bool = False
     """Take shapes that no rule tells from one run."""
+    on_cpu: bool | None = None
+    """The run is to be on the CPU, where ops with a seed may run again; None: as the costs say."""
 
 
 def is_document(path: Path) -> bool:
@@ -109,6 +112,8 @@ def read_source(path: Path, asked: Asked) -> Source:
     model, lineage = read_planned(path, asked)
     sha256 = digest_model(model)
     costs = find_costs(model, sha256, asked)
+    is_on_cpu = costs.origin.provider == "cpu" if asked.on_cpu is None else asked.on_cpu
+    model = free_seeded(model) if is_on_cpu else model
     # Costs that were not measured are of no provider.
     provider: Literal["cuda", "cpu"] = "cuda" if costs.origin.provider == "cuda" else "cpu"
     has_arena = provider == "cpu" if asked.arena is None else asked.arena
@@ -132,6 +137,7 @@ def read_source_of(record: ScheduleRecord, path: Path, asked: Asked) -> Source:
     It may also be the optimized graph itself. Raises `InputError` when it is neither.
     """
     lineage = record.graph.lineage
+    asked = replace(asked, on_cpu=record.origin.provider == "cpu")
     if is_document(path):
         source = read_source(path, Asked({}))
     elif is_optimized_already(path, record, asked.loss):
@@ -140,8 +146,19 @@ def read_source_of(record: ScheduleRecord, path: Path, asked: Asked) -> Source:
         provider: Literal["auto", "cpu"] = "cpu" if lineage.provider == "cpu" else "auto"
         again = replace(asked, optimize=lineage.optimization, provider=provider)
         source = read_source(path, again)
+    source = _free_as_exported(source, record)
     source.check_digest(record)
     return source
+
+
+def _free_as_exported(source: Source, record: ScheduleRecord) -> Source:
+    """Return ``source``, for the CPU where ``record`` is of a problem exported for the CPU."""
+    if source.model is None:
+        return source
+    model = free_seeded(source.model)
+    if record.graph.sha256 != digest_graph(model.graph):
+        return source
+    return replace(source, model=model, problem=replace(source.problem, graph=model.graph))
 
 
 def _read_problem_source(path: Path, asked: Asked) -> Source:
@@ -164,7 +181,10 @@ def _is_costed(model: Model, costs: str) -> bool:
 def find_costs(model: Model, sha256: str, asked: Asked) -> Costs:
     """Return what the ops of ``model`` cost."""
     if asked.costs == "flops" or (asked.costs == "auto" and find_unrunnable(model) is not None):
-        return estimate_costs(model)
+        costs = estimate_costs(model)
+        # Counted costs are of no provider, unless the run is said to be on the CPU.
+        is_cpu = asked.provider == "cpu"
+        return replace(costs, origin=replace(costs.origin, provider="cpu" if is_cpu else ""))
     if asked.costs != "auto":
         return _read_costs_for(model, sha256, Path(asked.costs))
     from checkmate.cli.measuring import measure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from checkmate.graph import OpId, TensorId
 from checkmate.heuristics.tables import Tables
@@ -20,6 +21,8 @@ class Memory:
         self.stage = OpId(0)
         self._cursor = [0] * len(tables.nbytes)
         self._needs = [NEVER] * len(tables.nbytes)
+        self._missing: dict[TensorId, list[tuple[int, TensorId]]] = {}
+        """Per tensor, those made from it that are not in memory, by need; old entries too."""
         self._kept_until = [NEVER] * len(tables.nbytes)
         for output in tables.outputs:
             self._kept_until[output] = tables.n_ops - 1
@@ -70,19 +73,26 @@ class Memory:
         A tensor that can be made again is needed for those not in memory alone. One that cannot is
         needed for all that could not be made again without it.
         """
-        if not self.tables.recomputable[self.tables.producers[tensor]]:
-            return self._find_need(tensor, spares_live=False)
         need = self.find_next_use(tensor)
-        makes, live, stage = self.tables.makes, self.live, self.stage
-        for reader in self.tables.readers[tensor]:
-            if reader >= stage:
-                break
-            for made in makes[reader]:
-                if not live[made]:
-                    if self._needs[made] <= stage:
-                        self._needs[made] = self._find_need(made, spares_live=True)
-                    need = min(need, self._needs[made])
-        return need
+        if not self.tables.recomputable[self.tables.producers[tensor]]:
+            return need if need < NEVER else self._find_need(tensor, spares_live=False)
+        return min(need, self._find_need_of_missing(tensor))
+
+    def _find_need_of_missing(self, tensor: TensorId) -> int:
+        """Return the stage that next needs something missing that is made from ``tensor``."""
+        missing = self._missing.get(tensor, [])
+        while missing:
+            need, made = missing[0]
+            is_current = not self.live[made] and need == self._needs[made]
+            if is_current and need > self.stage:
+                return need
+            heappop(missing)
+            if is_current:
+                need = self._find_need(made, spares_live=True)
+                self._note_need(made, need)
+                if need <= self.stage:
+                    return need
+        return NEVER
 
     def is_needed_now(self, tensor: TensorId) -> bool:
         """Return whether an op, or a tensor that is not in memory, still needs ``tensor``."""
@@ -115,10 +125,17 @@ class Memory:
     def _pass_on_need(self, tensor: TensorId) -> None:
         """Note that ``tensor``, now missing, is needed, and so are those it has to be made from."""
         need = self.find_need(tensor)
-        self._needs[tensor] = need
+        self._note_need(tensor, need)
         pending = [tensor]
         while pending:
             for read in self.tables.reads[self.tables.producers[pending.pop()]]:
                 if not self.live[read] and self._needs[read] > need:
-                    self._needs[read] = need
+                    self._note_need(read, need)
                     pending.append(read)
+
+    def _note_need(self, tensor: TensorId, need: int) -> None:
+        """Note when ``tensor``, which is missing, is needed next."""
+        self._needs[tensor] = need
+        if need < NEVER:
+            for read in self.tables.reads[self.tables.producers[tensor]]:
+                heappush(self._missing.setdefault(read, []), (need, tensor))

@@ -7,7 +7,7 @@ earlier. Recomputes that nothing reads any more go with it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,10 +43,14 @@ class Layout:
             self._is_output[output] = True
         self._first: dict[OpId, int] = {}
         self._events: list[list[int]] = [[] for _ in tables.nbytes]
+        self._computes: list[list[int]] = [[] for _ in tables.nbytes]
+        """Those of the events of a tensor that make it."""
         for position, op in enumerate(order):
             self._first.setdefault(op, position)
             for tensor in (*tables.reads[op], *tables.makes[op]):
                 self._events[tensor].append(position)
+            for tensor in tables.makes[op]:
+                self._computes[tensor].append(position)
         self.used_nbytes = self._lay_out()
         self._log: list[tuple[int, int, int]] = []
         self._cut: list[tuple[TensorId, int]] = []
@@ -93,25 +97,22 @@ class Layout:
         """Return the memory in use per position."""
         tables = self._tables
         change = np.zeros(len(self._ops) + 1, dtype=np.int64)
-        for tensor, events in enumerate(self._events):
+        for tensor, computes in enumerate(self._computes):
             nbytes = tables.nbytes[tensor]
-            for at, position in enumerate(events):
-                if self._ops[position] == tables.producers[tensor]:
-                    change[position] += nbytes
-                    change[self._find_end(TensorId(tensor), at) + 1] -= nbytes
+            for position in computes:
+                change[position] += nbytes
+                change[self._find_end(TensorId(tensor), position) + 1] -= nbytes
         workspace = np.array([tables.workspace_nbytes[op] for op in self._ops], dtype=np.int64)
         used: np.ndarray = tables.resident_nbytes + np.cumsum(change[:-1]) + workspace
         return used
 
-    def _find_end(self, tensor: TensorId, at: int) -> int:
-        """Return the last position at which the compute at ``events[at]`` is in memory."""
-        events, producer = self._events[tensor], self._tables.producers[tensor]
-        end = at + 1
-        while end < len(events) and self._ops[events[end]] != producer:
-            end += 1
-        if end == len(events) and self._is_output[tensor]:
-            return len(self._ops) - 1
-        return events[end - 1]
+    def _find_end(self, tensor: TensorId, position: int) -> int:
+        """Return the last position at which what is made at ``position`` is in memory."""
+        events, computes = self._events[tensor], self._computes[tensor]
+        later = bisect_right(computes, position)
+        if later < len(computes):
+            return events[bisect_left(events, computes[later]) - 1]
+        return len(self._ops) - 1 if self._is_output[tensor] else events[-1]
 
     def _remove(self, position: int) -> None:
         """Take the recompute at ``position`` away, and those that served it alone."""
@@ -130,7 +131,7 @@ class Layout:
         for tensor in tables.makes[op]:
             events = self._events[tensor]
             at = bisect_left(events, position)
-            if self._find_end(tensor, at) > position:
+            if self._find_end(tensor, position) > position:
                 self._add(events[at - 1] + 1, position, tables.nbytes[tensor])
             self._cut_event(tensor, at)
         made = (tensor for tensor in tables.reads[op] if tables.producers[tensor] >= 0)
@@ -143,13 +144,12 @@ class Layout:
         at = bisect_left(events, position)
         before = events[at - 1]
         self._cut_event(tensor, at)
-        start = at - 1
-        while self._ops[events[start]] != self._tables.producers[tensor]:
-            start -= 1
+        computes = self._computes[tensor]
+        start = computes[bisect_right(computes, before) - 1]
         end = self._find_end(tensor, start)
         if end < position:
             self._add(end + 1, position + 1, -self._tables.nbytes[tensor])
-        is_alone = end == events[start] == before and self._is_needless(before)
+        is_alone = end == start == before and self._is_needless(before)
         return before if is_alone else None
 
     def _is_needless(self, position: int) -> bool:
@@ -157,11 +157,9 @@ class Layout:
         op = self._ops[position]
         if self._first[op] == position or self._gone[position]:
             return False
-        for tensor in self._tables.makes[op]:
-            at = bisect_left(self._events[tensor], position)
-            if self._find_end(tensor, at) > position:
-                return False
-        return True
+        return all(
+            self._find_end(tensor, position) <= position for tensor in self._tables.makes[op]
+        )
 
     def _add(self, low: int, high: int, nbytes: int) -> None:
         if low < high and nbytes:
@@ -169,7 +167,10 @@ class Layout:
             self._log.append((low, high, nbytes))
 
     def _cut_event(self, tensor: TensorId, at: int) -> None:
-        self._cut.append((tensor, self._events[tensor].pop(at)))
+        position = self._events[tensor].pop(at)
+        self._cut.append((tensor, position))
+        if self._ops[position] == self._tables.producers[tensor]:
+            self._computes[tensor].remove(position)
 
     def restore(self) -> None:
         """Undo the last removal."""
@@ -177,5 +178,7 @@ class Layout:
             self.used_nbytes[low:high] -= nbytes
         for tensor, position in reversed(self._cut):
             insort(self._events[tensor], position)
+            if self._ops[position] == self._tables.producers[tensor]:
+                insort(self._computes[tensor], position)
         for position in self._removed:
             self._gone[position] = False

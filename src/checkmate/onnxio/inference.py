@@ -7,6 +7,7 @@ nothing is symbolic and no second pass could learn more.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -113,7 +114,8 @@ class Scope:
         found = {n: known for n, t in inferred.items() if (known := as_known(t)) is not None}
         if any(name not in found for name in wiring.makes):
             found = _ask_rule(call, complaint) | found
-        values = find_values(wiring, self.types | found, self.values, self._opsets)
+        # A copy of all types for each op would take time with the square of the graph.
+        values = find_values(wiring, ChainMap(found, self.types), self.values, self._opsets)
         found = _find_types(values.items(), {}) | found
         missing = [name for name in wiring.makes if name not in found]
         found |= {name: self._measured[name] for name in missing if name in self._measured}

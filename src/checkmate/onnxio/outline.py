@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -81,7 +81,10 @@ class _Facts:
 def outline_model(model: Model, loss: str | None) -> Outline:
     """Return the outline of a model whose dimensions are bound."""
     wirings = tuple(wire(node) for node in model.nodes)
-    return _outline(model.proto, wirings, model.types, model.values, loss)
+    outline = _outline(model.proto, wirings, model.types, model.values, loss)
+    free = {op.name for op in model.graph.ops if op.recomputable}
+    pins = tuple((name, pin) for name, pin in outline.pins if name not in free)
+    return replace(outline, pins=pins)
 
 
 def outline_file(proto: onnx.ModelProto, loss: str | None) -> Outline:
