@@ -144,3 +144,12 @@ def test_a_window_larger_than_what_it_moves_over_is_refused(tmp_path: Path) -> N
     }"""
     with pytest.raises(InputError, match=r"'c' would have the shape \[2, 4, -2, -2\]"):
         read_model(save(tmp_path, text), {})
+
+
+def test_a_constant_of_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    model = onnx.load(save(tmp_path, "g (float[2] x) => (float[2] y) { y = Exp(x) }"))
+    constant = onnx.helper.make_node("Constant", [], ["c"], value_int=1)
+    constant.attribute[0].type = onnx.AttributeProto.STRING
+    model.graph.node.append(constant)
+    with pytest.raises(InputError, match="the value of tensor 'c' is damaged"):
+        read_model(save_proto(tmp_path, model), {})
