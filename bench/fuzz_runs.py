@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from checkmate.cli.fencing import read_fences
 from checkmate.costs import unit_costs
 from checkmate.errors import CheckmateError
-from checkmate.formats.schedule_json import read_schedule
+from checkmate.formats.schedule_json import read_schedule, resolve_instructions
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.doubts import find_unmasked
@@ -97,7 +98,11 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
     def read() -> Rewritten:
         model = read_model(path, dims)
         record = read_schedule(schedule)
-        allowed_nbytes = record.budget_nbytes - model.graph.resident_nbytes
+        steps = resolve_instructions(record, model.graph)
+        problem = Problem(model.graph, unit_costs(model.graph))
+        # Where there is no room for what the file adds, solve says so.
+        needed = simulate(*expand(problem, model, steps, read_fences(record))).peak.live_nbytes
+        allowed_nbytes = max(needed, record.budget_nbytes - model.graph.resident_nbytes)
         arena = record.runtime.get("arena_limit_nbytes")
         proto = onnx.load(written, load_external_data=False)
         return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))
@@ -154,7 +159,7 @@ def _compare(rewrite: Callable[[], Rewritten], say: Callable[[str], object]) -> 
     model = rewritten.model
     if sum(tensor.nbytes for tensor in model.graph.tensors) > _MAX_NBYTES:
         return TOO_LARGE
-    _REWRITTEN.write_bytes(render_seeded(rewritten.proto))
+    _REWRITTEN.write_bytes(render_seeded(rewritten.proto, model.path))
     feeds = make_inputs(specify_inputs(model), 0)
     has_halves = any(known.elem_type in _HALVES for known in model.types.values())
     for manner in _choose_manners(model):
@@ -228,7 +233,7 @@ def _find_differences(manner: Manner) -> tuple[Difference, ...]:
 
 def _run_original(model: Model, manner: Manner, feeds: Mapping[str, np.ndarray]) -> bool:
     """Run the file of ``model``, or else the model that was made of it; return whether it ran."""
-    contents = [render_seeded(model.proto)]
+    contents = [render_seeded(model.proto, model.path)]
     # Within functions nothing gets a seed.
     contents[:0] = [] if is_random(model) else [model.path.read_bytes()]
     for content in contents:

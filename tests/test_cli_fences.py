@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import onnx
@@ -79,6 +80,28 @@ def test_a_model_that_cannot_have_fences_gets_none_with_a_notice(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "no fences: opset 8" in done.stderr
     assert json.loads((tmp_path / "s.json").read_text())["runtime"]["fences"] == "none"
+
+
+UNREAD = "g (float[N] x) => (float[N] y) { a = Exp(x) b = Neg(a) c = Sin(a) y = Mul(c, a) }"
+
+
+def solve_bare(folder: Path, budget: str) -> subprocess.CompletedProcess[str]:
+    options = ("--optimize", "none", "--no-arena", "--fences", "none", "--dim", "N=100")
+    return checkmate(
+        "solve", "model.onnx", "--budget", budget, "--costs", "flops", *options, cwd=folder
+    )
+
+
+def test_what_a_file_adds_counts_without_fences_and_arena_too(tmp_path: Path) -> None:
+    save(tmp_path, UNREAD)
+    # What nobody reads of b is read by a Size of 8 bytes, which stays to the end.
+    noted = solve_bare(tmp_path, "1600B")
+    assert noted.returncode == 0
+    assert "leaves room for what its file adds: the written model needs 1,608 B" in noted.stderr
+    assert "leaves room" not in solve_bare(tmp_path, "1608B").stderr
+    smallest = solve_bare(tmp_path, "min")
+    assert smallest.returncode == 0
+    assert "with what its file adds: 1,608 B" in smallest.stderr
 
 
 @pytest.mark.parametrize(

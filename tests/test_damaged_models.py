@@ -134,3 +134,22 @@ def test_an_op_that_reads_what_nothing_makes_is_not_run_for_its_shapes(tmp_path:
     model.graph.node[0].input[1] = "nowhere"
     with pytest.raises(InputError, match="reads 'nowhere', which nothing makes"):
         build_probe(save_proto(tmp_path, model), {"N": 8})
+
+
+def test_a_window_larger_than_what_it_moves_over_is_refused(tmp_path: Path) -> None:
+    text = """g (float[2, 3, 1, 1] x, float[4, 3, 4, 4] w) => (float[2, 4, N, N] y)
+      <int64[2] start = {0, 0}, int64[2] end = {3, 3}, int64[2] axes = {2, 3}> {
+        c = Conv (x, w)
+        y = Slice (c, start, end, axes)
+    }"""
+    with pytest.raises(InputError, match=r"'c' would have the shape \[2, 4, -2, -2\]"):
+        read_model(save(tmp_path, text), {})
+
+
+def test_a_constant_of_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    model = onnx.load(save(tmp_path, "g (float[2] x) => (float[2] y) { y = Exp(x) }"))
+    constant = onnx.helper.make_node("Constant", [], ["c"], value_int=1)
+    constant.attribute[0].type = onnx.AttributeProto.STRING
+    model.graph.node.append(constant)
+    with pytest.raises(InputError, match="the value of tensor 'c' is damaged"):
+        read_model(save_proto(tmp_path, model), {})

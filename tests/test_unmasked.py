@@ -73,7 +73,7 @@ BRANCHES = """g (float[4, 8] x, bool c) => (float[4, 8] y) {
 def test_random_ops_within_bodies_get_seeds(tmp_path: Path) -> None:
     model = read_model(save(tmp_path, BRANCHES), {})
     assert is_random(model)
-    content = render_seeded(model.proto)
+    content = render_seeded(model.proto, model.path)
     feeds = {"x": np.ones((4, 8), "f4"), "c": np.array(True)}
     runs = [
         onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)

@@ -79,7 +79,8 @@ def _aim_low(target: Target, strategy: str, limits: Limits) -> Search:
     echo_note(f"budget min: {smallest.describe(reordering.reordered)}")
     nbytes = count_fenced_nbytes(target.source, reordering, fences, smallest.order, smallest.nbytes)
     if nbytes > smallest.nbytes:
-        echo_note(f"with its fences: {format_nbytes_exactly(nbytes)}")
+        added = "what its file adds" if fences == "none" else "its fences"
+        echo_note(f"with {added}: {format_nbytes_exactly(nbytes)}")
     return Search(nbytes, strategy, limits, smallest.order)
 
 

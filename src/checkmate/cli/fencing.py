@@ -138,7 +138,7 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
     """
     problem, clock = reordering.reordered, Clock(search.limits)
     how = (search.budget_nbytes, search.strategy)
-    is_done = source.model is None or problem.arena is None
+    is_done = source.model is None
     if found is None:
         limits = clock.take(1.0 if is_done else _BARE_SHARE)
         found = solve(problem, *how, limits, Hints(search.start))
@@ -151,6 +151,12 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
         return solve_with_room(problem, *how, clock.take(), find_need)
     except NoRoomError as error:
         needed_nbytes = find_need(error.plan.schedule)
+        if problem.arena is None:
+            echo_note(
+                "no schedule was found that leaves room for what its file adds: the written model"
+                f" needs {format_nbytes_exactly(find_need(found.schedule))}"
+            )
+            return found
         raise NotFoundError(
             "no schedule was found whose file runs in an arena within"
             f" {format_nbytes_exactly(search.budget_nbytes)}",
@@ -170,8 +176,8 @@ def adapt_order(reordering: Reordering, fences: Fences) -> Reordering:
 def count_fenced_nbytes(
     source: Source, reordering: Reordering, fences: Fences, order: Sequence[OpId], nbytes: int
 ) -> int:
-    """Return the budget that ``order`` needs with ``fences``; without them it is ``nbytes``."""
-    if source.model is None or fences == "none":
+    """Return the budget that ``order`` needs as it is written; it is at least ``nbytes``."""
+    if source.model is None:
         return nbytes
     problem = reordering.reordered
     schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
@@ -247,7 +253,7 @@ def _make_find_need(
         expanded, run = expand(source.problem, model, reordering.restore(schedule), fences)
         kept_nbytes = _KEPT_NBYTES if fences == "all" else 0
         peak_nbytes = simulate(expanded, run).peak.nbytes + kept_nbytes
-        if is_within(expanded, run, budget_nbytes):
+        if expanded.arena is None or is_within(expanded, run, budget_nbytes):
             return peak_nbytes
         return max(peak_nbytes, count_budget_nbytes(expanded, run), budget_nbytes + CHUNK_NBYTES)
 

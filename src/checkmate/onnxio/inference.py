@@ -73,6 +73,11 @@ class Scope:
         unknown = next((name for name in wiring.makes if name not in found), None)
         if unknown is not None:
             raise _explain(wiring.node, unknown, None)
+        for name, known in found.items():
+            # onnx takes a window larger than what it moves over, and ends the process when it
+            # meets what comes of that.
+            if min(known.shape, default=0) < 0:
+                raise _misfit(wiring.node, f"{name!r} would have the shape {list(known.shape)}")
         self.add_types(found)
         self._makers.update(dict.fromkeys(wiring.makes, wiring.node))
 

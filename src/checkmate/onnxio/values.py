@@ -52,7 +52,7 @@ def find_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.output:
-            value = _find_constant(node)
+            value = _read_constant(node)
             tensors |= {} if value is None else {node.output[0]: value}
     found: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
@@ -62,6 +62,15 @@ def find_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
             except (ValueError, TypeError, KeyError) as error:
                 raise InputError(f"the value of tensor {name!r} is damaged: {error}") from error
     return found
+
+
+def _read_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return what `_find_constant` does; raise `InputError` for numbers that are none."""
+    try:
+        return _find_constant(node)
+    except (ValueError, TypeError, OverflowError) as error:
+        name = node.output[0]
+        raise InputError(f"the value of tensor {name!r} is damaged: {error}") from error
 
 
 def _find_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
