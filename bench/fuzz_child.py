@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from checkmate.cli import main as command_line
+from checkmate.cli.options import parse_dims
+from checkmate.errors import CheckmateError
+from fuzz_runs import GOOD, compare_at_random, compare_written
 
 DOCUMENTED = (0, 2, 3, 4, 5, 6, 7)
+REWRITE = "rewrite"
+"""In place of a command: rewrite a model at random and run it; its last argument is a seed."""
+_WRITTEN = Path("m.scheduled.onnx")
+_SOLVED = (Path("m.onnx"), Path("m.schedule.json"), _WRITTEN)
 DATA_NBYTES = 2**30
 PROCESSOR_S = 10
 WALL_S = 60
@@ -31,6 +40,8 @@ class Verdict:
     ending: str
     """``exit N``, or what else happened."""
     is_bug: bool
+    is_planned: bool = False
+    """The file was read to the end and used, with exit 0."""
 
 
 def run_here(arguments: Sequence[str]) -> int:
@@ -79,16 +90,43 @@ def _run_limited(arguments: Sequence[str]) -> str:
     limit_s = int(own.ru_utime + own.ru_stime) + PROCESSOR_S + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.RLIM_INFINITY))
     signal.alarm(WALL_S)
+    if arguments[0] == REWRITE:
+        ending = _rewrite(arguments)
+        signal.alarm(0)
+        return ending
+    _WRITTEN.unlink(missing_ok=True)
     code = run_here(arguments)
     signal.alarm(0)
     sys.stdout.flush()
     sys.stderr.flush()
-    return judge(code, _ERRORS.read_text(errors="replace")).ending
+    ending = judge(code, _ERRORS.read_text(errors="replace")).ending
+    return _check_written(arguments) if code == 0 and _WRITTEN.exists() else ending
+
+
+def _rewrite(arguments: Sequence[str]) -> str:
+    try:
+        dims = parse_dims(arguments[4::2])
+        return compare_at_random(Path(arguments[1]), dims, random.Random(arguments[2]))
+    except CheckmateError as error:
+        return f"exit {error.exit_code}"
+
+
+def _check_written(arguments: Sequence[str]) -> str:
+    """Return how it ends that what was solved is checked and run."""
+    if code := run_here(("check", "m.onnx", "m.schedule.json")):
+        return f"exit 0, but check ends with {code}"
+    if "none" not in arguments:
+        # What was optimized is no longer what is in the file.
+        return "exit 0"
+    dims = parse_dims(after for before, after in pairwise(arguments) if before == "--dim")
+    return f"exit 0, {compare_written(*_SOLVED, dims)}"
 
 
 def judge_line(ending: str) -> Verdict:
     """Return the verdict that a child wrote."""
-    return Verdict(ending, is_bug=ending not in {f"exit {code}" for code in DOCUMENTED})
+    numbers = ending.removeprefix("exit 0, ")
+    is_good = numbers in GOOD or ending in {f"exit {code}" for code in DOCUMENTED}
+    return Verdict(ending, not is_good, is_planned=numbers in GOOD or ending == "exit 0")
 
 
 def judge(code: int, errors: str) -> Verdict:

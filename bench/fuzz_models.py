@@ -2,36 +2,6 @@
 
 from __future__ import annotations
 
-TRAINING = """
-mlp (float[N, 16] x, float[16, 16] w1, float[16, 16] w2, float[16, 1] w3)
-  => (float loss, float[16, 16] dw1, float[16, 16] dw2, float[16, 1] dw3)
-  <float[1] one = {1.0}, float zero = {0.0}, int16[1] both = {0}> {
-    h1 = MatMul(x, w1)
-    a1 = Relu(h1)
-    h2 = MatMul(a1, w2)
-    a2 = Relu(h2)
-    y = MatMul(a2, w3)
-    loss = ReduceSum <keepdims = 0> (y)
-    shape = Shape(y)
-    dy = ConstantOfShape <value = float[1] {1.0}> (shape)
-    a2t = Transpose <perm = [1, 0]> (a2)
-    dw3 = MatMul(a2t, dy)
-    w3t = Transpose <perm = [1, 0]> (w3)
-    da2 = MatMul(dy, w3t)
-    m2 = Greater(a2, zero)
-    dh2 = Where(m2, da2, zero)
-    a1t = Transpose <perm = [1, 0]> (a1)
-    dw2 = MatMul(a1t, dh2)
-    w2t = Transpose <perm = [1, 0]> (w2)
-    da1 = MatMul(dh2, w2t)
-    m1 = Greater(a1, zero)
-    dh1 = Where(m1, da1, zero)
-    xt = Transpose <perm = [1, 0]> (x)
-    dw1 = MatMul(xt, dh1)
-}
-"""
-"""Forward and backward of a multilayer perceptron; batch N."""
-
 SMALL = (
     """g (float[N, 8] x, bool c) => (float[N, 8] y, float l) {
         a = Relu(x)
@@ -62,12 +32,63 @@ SMALL = (
         a = Add(x, r)
         b = Reshape(a, shape)
         y = Loop (n, yes, b) <body = body (int64 i, bool c, float[N, 4] v)
-          => (bool d, float[N, 4] u) { d = Identity(c) u = MatMul(v, w) }>
+          => (bool d, float[N, 4] m) { d = Identity(c) m = MatMul(v, w) }>
         t = Transpose(b)
         u = Transpose(t)
         z = Softmax(u)
         s = ReduceMean <keepdims = 0> (z)
     }""",
-    TRAINING,
+    """g (float[6, 4, 8] x, float[8] s, float[8] b, int64[2, 3] ids, float[16, 8] table)
+      => (float[6, 4, 8] y, float[2, 3, 8] e, float[5, 8] c, float loss)
+      <int64[2] sizes = {2, 4}, int64[1] from = {1}, int64[1] to = {4}, int64 k = {2}> {
+        n, mean, inv = LayerNormalization (x, s, b)
+        top, bottom = Split <axis = 1> (n, halves)
+        halves = Constant <value = int64[2] {2, 2}> ()
+        joined = Concat <axis = 1> (bottom, top)
+        part = Slice (joined, from, to)
+        padded = Pad (part, pads)
+        pads = Constant <value = int64[6] {1, 0, 0, 2, 0, 0}> ()
+        y = Where (mask, padded, x)
+        mask = Greater (x, padded)
+        e = Gather (table, ids)
+        best, place = TopK <axis = -1> (x, k1)
+        k1 = Constant <value = int64[1] {3}> ()
+        flat = Reshape (best, two)
+        two = Constant <value = int64[2] {-1, 3}> ()
+        wide = Einsum <equation = "ij,ik->jk"> (flat, flat)
+        norm = ReduceL2 <keepdims = 0> (wide)
+        total = ReduceSum <keepdims = 0> (y)
+        loss = Add (norm, total)
+        c = Tile (s2, repeats)
+        s2 = Unsqueeze (s, axis)
+        axis = Constant <value_ints = [0]> ()
+        repeats = Constant <value = int64[2] {5, 1}> ()
+    }""",
+    """g (float[3, 2, 4] x, float[N, 4] v, float[2, 4] h, int64[N] labels)
+      => (float[2, 4] last, float[3, 2, 4] all, float loss, float[N, 4] grad)
+      <float[2] values = {0.0, 1.0}, int64 four = {4}> {
+        last, all = Scan <num_scan_inputs = 1, body = body (float[2, 4] a, float[2, 4] r)
+          => (float[2, 4] b, float[2, 4] g) { t = Add(a, r) b = Tanh(t) g = Mul(b, r) }> (h, x)
+        loss, logs = SoftmaxCrossEntropyLoss (v, labels)
+        p = Exp (logs)
+        hot = OneHot (labels, four, values)
+        d = Sub (p, hot)
+        shape = Shape <end = 1> (v)
+        n = Cast <to = 1> (shape)
+        grad = Div (d, n)
+    }""",
+    """g (uint8[4, 8] q, int8[8, 8] w, float[4, 8] x, double[4] d)
+      => (int32[4, 8] i, uint8[4, 8] u, float[4, 8] y, double[4] z, bool b)
+      <float scale = {0.1}, uint8 zero = {3}> {
+        i = MatMulInteger (q, w, zero)
+        u = QuantizeLinear (x, scale, zero)
+        f = DequantizeLinear (u, scale, zero)
+        y = Mish (f)
+        z = CumSum (d, axis)
+        axis = Constant <value_int = 0> ()
+        less = Less (d, z)
+        h = Cast <to = 7> (less)
+        m = ReduceMin <keepdims = 0> (h)
+        b = Cast <to = 9> (m)
+    }""",
 )
-"""The last trains."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -58,6 +60,17 @@ def run(
         and not event["name"].startswith(PREFIX)
     ]
     return Run(tuple(made[name] for name in names if name in made), outputs)
+
+
+def count_ops(model: Path | bytes, level: str, folder: Path) -> Counter[str]:
+    """Return how many nodes of each kind a session runs."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    given: Any = model if isinstance(model, bytes) else str(model)
+    ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
 def schedule_of(model: Model, made: str) -> Schedule:

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from checkmate.arena import find_arena_peak
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.body_memory import count_workspace_nbytes
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.storage import find_arena_rules
 from checkmate.problem import Problem
 from checkmate.profiler.flops import ACCELERATOR, estimate_costs
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.execute import RunOptions, run_model
+from checkmate.runtime.limited import LimitedRuns
+from checkmate.runtime.protocol import Settings
 from checkmate.simulate import simulate
 from onnx_models import save
+from trials import solve_file
 
 ACCUMULATION = """
 g (float[6, 100, 64] x, float[64, 64] w, float[64, 64] start)
@@ -40,7 +45,8 @@ def test_a_loop_takes_what_a_turn_holds_and_what_turns_hand_on(tmp_path: Path) -
     model = read_model(save(tmp_path, ACCUMULATION), {})
     part = e = et = 100 * 64 * 4
     # What is carried and the sums so far; then a transposed copy beside both factors.
-    held = 64 * 64 * 4 + 6 * 64 * 4
+    # Number of the turn and condition take a chunk each.
+    held = 64 * 64 * 4 + 6 * 64 * 4 + 2 * 256
     assert count_workspace_nbytes(model.bodies["y"]) == held + part + e + et
 
 
@@ -53,6 +59,19 @@ def test_the_peak_of_a_loop_is_close_to_the_measured_one(tmp_path: Path) -> None
     measured = run_model(path, specify_inputs(model), RunOptions()).peak_nbytes
     assert measured is not None
     assert 0.9 * measured <= predicted.nbytes <= 1.1 * measured
+
+
+def test_a_loop_of_small_tensors_runs_in_the_arena_that_is_planned(tmp_path: Path) -> None:
+    text = ACCUMULATION.replace("100, 64", "4, 5").replace("64", "5")
+    solved = solve_file(save(tmp_path, text.replace("int5", "int64")), 200, fences="none")
+    model = solved.rewriting.model
+    problem = Problem(model.graph, estimate_costs(model), find_arena_rules(model, "cpu"))
+    assert problem.arena is not None
+    limit_nbytes = find_arena_peak(problem, solved.plan.schedule, problem.arena).reserved_nbytes
+    limited = Settings(threads=1, arena_limit_nbytes=limit_nbytes)
+    path = save(tmp_path, text.replace("int5", "int64"))
+    with LimitedRuns(specify_inputs(model), Settings(threads=1)) as runs:
+        assert runs.find_refusal(path, limited) is None
 
 
 def test_a_loop_takes_the_time_of_all_its_turns(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from builders import chain, op, problem, random_training
 from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.liveness import insert_frees
+from checkmate.problem import Problem
 from checkmate.search.exhaust import find_any_order
 from checkmate.simulate import simulate
 from oracle import find_best_time
@@ -36,6 +37,29 @@ def test_an_op_that_may_run_once_is_not_run_again() -> None:
         op("d", "c", nbytes=1), op("e", "a d", nbytes=1), outputs="e",
     )  # fmt: skip
     assert find_any_order(small, 6) is None
+
+
+def late() -> Problem:
+    """Return a problem in which ``big`` fits only after the last reader of what runs once."""
+    return problem(
+        op("once", nbytes=4, recomputable=False), op("big", nbytes=6), op("read", "once"),
+        op("end", "big read", nbytes=1),
+        outputs="end",
+    )  # fmt: skip
+
+
+def test_an_op_may_run_later_than_its_turn() -> None:
+    assert find_any_order(late(), 8) == (0, 2, 1, 3)
+    assert find_any_order(late(), 7) is None
+
+
+def test_an_op_that_runs_once_may_not_run_late() -> None:
+    small = problem(
+        op("once", nbytes=4, recomputable=False), op("big", nbytes=6, recomputable=False),
+        op("read", "once"), op("end", "big read", nbytes=1), outputs="end",
+    )  # fmt: skip
+    assert find_any_order(small, 10) is None
+    assert find_any_order(small, 11) == (0, 1, 2, 3)
 
 
 def test_too_many_states_prove_nothing() -> None:

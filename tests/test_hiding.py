@@ -6,13 +6,14 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.hiding import hide_inputs
-from default_runs import rewrite
-from onnx_models import deep_mlp, save
+from default_runs import count_ops, rewrite
+from onnx_models import deep_mlp, save, save_proto
 from trials import judge_trial, run, solve_file
 
 STATED = """training (float[512, 64] x, float[512, 64] k, bool[512, 64] mask) => (float y, float z)
@@ -67,3 +68,18 @@ def test_operators_of_unknown_domains_read_inputs_as_they_are() -> None:
 
 def test_scalars_stay() -> None:
     assert list(hide("y = Exp(x)", {"x": ()})[0].input) == ["x"]
+
+
+def test_weights_that_are_constants_are_copied_into_no_other_layout(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        training (float[1, 16, 8, 8] x) => (float y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, w) b = Conv <pads = [1, 1, 1, 1]> (a, w)
+        c = Exp(b) d = Exp(a) e = Add(c, d) y = ReduceSum <keepdims = 0> (e) }"""
+    )
+    weight = np.full((16, 16, 3, 3), 0.01, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    path = save_proto(tmp_path, model)
+    assert count_ops(path, "ENABLE_ALL", tmp_path)["ReorderOutput"] > 0
+    content = rewrite(path, "a b c a d e y", "all")
+    assert count_ops(content, "ENABLE_ALL", tmp_path)["ReorderOutput"] == 0

@@ -55,6 +55,13 @@ def test_integers_fill_their_range(elem_type: int) -> None:
     assert set(draw(elem_type, 5, upper=0).tolist()) == {0}
 
 
+@pytest.mark.parametrize("elem_type", [INT32, UINT8])
+def test_integers_that_divide_are_above_zero(elem_type: int) -> None:
+    assert set(draw(elem_type, 500, positive=True).tolist()) == {1}
+    assert set(draw(elem_type, 500, positive=True, upper=4).tolist()) == {1, 2, 3}
+    assert set(draw(elem_type, 5, positive=True, upper=1).tolist()) == {0}
+
+
 def test_a_bound_beyond_the_type_is_cut() -> None:
     assert draw(UINT8, 2000, upper=10**6).max() <= 254
 

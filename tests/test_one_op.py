@@ -71,6 +71,16 @@ MEASURABLE = {
     "double": "(double[9, 9] x) => (double[9, 9] y) { y = Sqrt(x) }",
     "bfloat16": "(bfloat16[9] x) => (float[9] y) { y = Cast <to = 1> (x) }",
     "bool": "(bool[9] c, float[9] a, float[9] b) => (float[9] y) { y = Where(c, a, b) }",
+    "division": "(int64[9] a, int64[9] b) => (int64[9] y) { y = Div(a, b) }",
+    "rest": "(uint8[9] a, uint8[9] b) => (uint8[9] y) { y = Mod(a, b) }",
+    "gather of one": "(float[1, 4] x, int64[9] i) => (float[9, 4] y) { y = Gather(x, i) }",
+    "unpool": "(float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i) => (float[1, 1, 4, 4] y)"
+    "{ y = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (x, i) }",
+    "masked loss": "(float[2, 3, 4] x, int64[2, 4] l, float[3] w) => (float y)"
+    "{ y = NegativeLogLikelihoodLoss(x, l, w) }",
+    "reverse": "(float[7, 3] x, int64[3] n) => (float[7, 3] y) { y = ReverseSequence(x, n) }",
+    "regions": "(float[2, 3, 8, 8] x, float[5, 4] r, int64[5] i) => (float[5, 3, 2, 2] y)"
+    "{ y = RoiAlign <output_height = 2, output_width = 2> (x, r, i) }",
     "function": "(float[9] x) => (float[9] y) { y = Mish(x) }",
     "no input": "() => (float[4] y) { y = RandomUniform <shape = [4]> () }",
     "an axis that is no node's name": "(float[3, 3] x) => (float[3, 3] y)"
@@ -96,6 +106,10 @@ UNKNOWN_STEERING = {
     "reduce": ("ReduceSum", ["f 9 8", "i 1"], ["f 9 1"]),
     "cumulate": ("CumSum", ["f 9 8", "i"], ["f 9 8"]),
     "one hot": ("OneHot", ["i 9", "i", "f 2"], ["f 9 5"]),
+    "split": ("Split", ["f 9 4", "i 2"], ["f 5 4", "f 4 4"]),
+    "resize by sizes": ("Resize", ["f 1 2", "", "", "i 2"], ["f 2 4"]),
+    "resize by scales": ("Resize", ["f 1 2", "", "f 2"], ["f 2 4"]),
+    "window": ("HannWindow", ["i"], ["f 9"]),
     "triangle": ("Trilu", ["f 4 4", "i"], ["f 4 4"]),
 }
 
@@ -110,10 +124,12 @@ def test_shapes_and_axes_that_are_known_only_at_run_time_are_made_up_to_fit(
     case: tuple[str, list[str], list[str]], worker: Worker
 ) -> None:
     op_type, reads, makes = case
-    types = {f"in{i}": make_type(text) for i, text in enumerate(reads)}
+    types = {f"in{i}": make_type(text) for i, text in enumerate(reads) if text}
     types |= {f"out{i}": make_type(text) for i, text in enumerate(makes)}
     node = onnx.helper.make_node(
-        op_type, [f"in{i}" for i in range(len(reads))], [f"out{i}" for i in range(len(makes))]
+        op_type,
+        [f"in{i}" if text else "" for i, text in enumerate(reads)],
+        [f"out{i}" for i in range(len(makes))],
     )
     around = Surroundings(types, {}, frozenset(), {"": 18}, 8)
     # The outputs are bound with the shapes of the model, so another shape would be refused.
@@ -130,6 +146,8 @@ def test_shapes_and_axes_that_are_known_only_at_run_time_are_made_up_to_fit(
         ("scatter elements", 3),
         ("scatter nd", 3),
         ("one hot", 3),
+        ("gather of one", 1),
+        ("unpool", 16),
     ],
 )
 def test_indices_reach_all_of_what_they_index_and_no_further(

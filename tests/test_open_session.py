@@ -133,6 +133,32 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_session(tmp_path / "none.onnx", 2**30, "cpu")
 
 
+@pytest.mark.parametrize("budget", ["8GiB", "1024", 2.0**30, True, None])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path: Path, budget: object) -> None:
+    path = save(tmp_path, SINES)
+    with pytest.raises(UsageError, match=f"^budget_nbytes is {budget!r}, not a whole number"):
+        open_session(path, budget, "cpu", dims={"N": 1})  # type: ignore[arg-type]
+
+
+def test_a_budget_may_be_a_number_of_numpy(tmp_path: Path) -> None:
+    session = open_session(save(tmp_path, SINES), np.int64(2**20), "cpu", dims={"N": np.int32(2)})
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    with pytest.raises(UsageError, match="take 4,294,967,296 B"):
+        open_session(tmp_path / "model.onnx", 2**32, "cpu", dims={"N": np.int32(2**20)})
+
+
+@pytest.mark.parametrize("provider", ["gpu", "CPUExecutionProvider", None])
+def test_a_provider_that_is_not_known_is_refused(tmp_path: Path, provider: object) -> None:
+    with pytest.raises(UsageError, match=f"^provider is {provider!r}, not 'auto'"):
+        open_session(save(tmp_path, SINES), 2**30, provider)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dims", [["N=4"], {"N": "4"}, {"N": 4.0}, "N=4"])
+def test_dimensions_that_are_no_numbers_are_refused(tmp_path: Path, dims: object) -> None:
+    with pytest.raises(UsageError, match=r"^dims is .*, not a whole number per name"):
+        open_session(save(tmp_path, SINES), 2**30, "cpu", dims=dims)  # type: ignore[arg-type]
+
+
 def test_the_room_imports_onnxruntime_only_when_a_session_is_opened() -> None:
     code = "import sys, checkmate.runtime; sys.exit('onnxruntime' in sys.modules)"
     source = Path(__file__).parent.parent / "src"

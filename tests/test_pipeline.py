@@ -121,6 +121,20 @@ def test_polishing_betters_an_order_that_is_good_enough() -> None:
     assert (polished.claim.strategy, polished.claim.space) == ("anneal", "chain-of-stages")
 
 
+def forget_draft(standing: Standing) -> None:
+    standing.draft = None
+
+
+def test_polishing_begins_from_what_the_greedy_found_too() -> None:
+    small = fold_views(random_training(random.Random(16), 32)).folded
+    budget_nbytes = run_order(small, order_all(small)).peak.nbytes * 7 // 10
+    forget = Phase("forget", forget_draft)
+    phases = (GREEDY, RELAX, POLISH), (GREEDY, forget, RELAX, POLISH)
+    found = [run_phases(small, budget_nbytes, Limits(gap=0.06), one) for one in phases]
+    both_ns, best_alone_ns = (time_of(small, budget_nbytes, one) for one in found)
+    assert both_ns < best_alone_ns
+
+
 def test_a_listener_hears_of_better_schedules_and_bounds_only() -> None:
     small, budget_nbytes = large()
     diary = Diary()

@@ -7,12 +7,14 @@ import random
 import pytest
 
 from builders import op, problem, random_training, view
+from checkmate.engine.min_budget import find_min_budget
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import InfeasibleError, InternalError, NotFoundError
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.plan import Claim, certify
+from checkmate.problem import Problem
 from checkmate.schedule import count_recomputes
 from checkmate.search.finding import Limits
 from oracle import find_best_time
@@ -68,6 +70,50 @@ def test_enough_memory_needs_no_recompute(strategy: str) -> None:
     plan = solve(small, 10, strategy, PROVE)
     assert plan.time_ns == plan.claim.bound_ns == 6
     assert plan.gap == 0
+
+
+def shaped() -> Problem:
+    """Return a problem in which the shape of a view may go before the view is read."""
+    return problem(
+        op("a", nbytes=4), op("shape", nbytes=2), view("v", "a", "shape"), op("b", "v", nbytes=3),
+        op("c", "b", nbytes=1),
+        outputs="c",
+    )  # fmt: skip
+
+
+def test_a_shape_is_not_held_too_long() -> None:
+    plan = solve(shaped(), 7, "auto", Limits())
+    assert (plan.peak.nbytes, plan.claim.termination) == (7, "optimal")
+
+
+def test_what_does_not_fit_without_the_shape_either_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="fits in 6 B"):
+        solve(shaped(), 6, "auto", Limits())
+
+
+def test_holding_a_shape_too_long_proves_nothing() -> None:
+    small = problem(
+        op("a", nbytes=4), op("shape", nbytes=2), view("v", "a", "shape"), op("b", "v", nbytes=2),
+        op("c", "b a", nbytes=2),
+        outputs="c",
+    )  # fmt: skip
+    with pytest.raises(NotFoundError, match="no schedule found that fits in 7 B"):
+        solve(small, 7, "auto", Limits())
+
+
+def test_no_bound_is_said_of_a_shape_held_too_long() -> None:
+    small = problem(
+        op("a", nbytes=4), op("big", "a", nbytes=3, time_ns=9), op("shape", "big", nbytes=3),
+        view("v", "a", "shape"), op("b", "v", nbytes=3), op("c", "b big", nbytes=1),
+        outputs="c",
+    )  # fmt: skip
+    plan = solve(small, run_baseline(small).peak.nbytes, "auto", Limits(gap=0.0))
+    assert (plan.time_ns, plan.claim.bound_ns) == (14, 14)
+
+
+def test_no_smallest_budget_is_said_of_a_shape_held_too_long() -> None:
+    found = find_min_budget(shaped(), Limits())
+    assert (found.nbytes, found.bound_nbytes) == (7, 7)
 
 
 def test_a_lie_about_the_peak_is_found_out() -> None:

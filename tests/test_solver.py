@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,9 +25,11 @@ from checkmate.solver.files import (
     write_job,
     write_result,
 )  # fmt: skip
-from checkmate.solver.highs import Watch, solve_program
+from checkmate.solver.highs import solve_program
 from checkmate.solver.process import solve_in_worker
 from checkmate.solver.result import MilpResult, Settings
+from checkmate.solver.session import Watch
+from interrupting import find_children, needs_proc
 
 
 def make_program(
@@ -176,11 +177,6 @@ def test_a_worker_that_fails_is_a_solver_error_of_one_line() -> None:
         solve_in_worker(KNAPSACK, Settings(nodes=-1))
 
 
-def find_children() -> list[int]:
-    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
-    return [int(word) for word in text.split()]
-
-
 def signal_children_after(seconds: float, number: signal.Signals) -> threading.Timer:
     def send() -> None:
         for child in find_children():
@@ -189,9 +185,6 @@ def signal_children_after(seconds: float, number: signal.Signals) -> threading.T
     timer = threading.Timer(seconds, send)
     timer.start()
     return timer
-
-
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 
 
 @needs_proc

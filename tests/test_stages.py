@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import threading
 from pathlib import Path
 
 import pytest
 
-from builders import op, problem, random_training, training_chain
+from builders import op, problem, random_training, training_chain, view
 from chain_oracle import find_best_chain
 from chain_problems import draw_chain
 from checkmate.errors import InfeasibleError, NoneInSpaceError, NotFoundError
@@ -25,6 +22,7 @@ from checkmate.search.finding import Finding, Limits
 from checkmate.search.stages import solve_stages
 from checkmate.search.strategies import STRATEGIES
 from checkmate.simulate import simulate
+from interrupting import interrupt_a_solver, needs_proc
 
 PROVE = Limits(gap=0.0)
 INSTANCES = Path(__file__).parents[2] / "shared" / "instances"
@@ -73,6 +71,21 @@ def test_a_graph_that_fits_as_it_is_needs_no_solver() -> None:
     finding = solve_stages(training_chain(3), peak_of(training_chain(3)), PROVE)
     assert finding.order == tuple(range(7))
     assert (finding.claim.space, finding.claim.termination) == ("all-schedules", "optimal")
+
+
+def test_a_view_that_nothing_reads_may_stand_among_the_gradients() -> None:
+    given = problem(
+        op("a", nbytes=3), op("b", "a", nbytes=3), op("loss", "b"),
+        op("db", "loss b", nbytes=2, backward=True),
+        op("t", "a"), view("unread", "t"),
+        op("da", "db a t", backward=True),
+        outputs="da",
+    )  # fmt: skip
+    small = fold_views(given).folded
+    assert small.graph.ops[5].name == "unread"
+    budget_nbytes = peak_of(small) - 1
+    finding = solve_stages(small, budget_nbytes, PROVE)
+    assert plan_of(small, budget_nbytes, finding).time_ns == 8
 
 
 def test_a_graph_without_backward_ops_is_refused() -> None:
@@ -163,15 +176,15 @@ def test_no_time_is_enough_for_a_first_schedule() -> None:
     assert plan_of(small, budget_nbytes, finding).gap > 0
 
 
+@needs_proc
 def test_an_interrupt_returns_what_is_in_hand() -> None:
     small = fold_views(random_training(random.Random(2), 120)).folded
     budget_nbytes = peak_of(small) // 2
     # Only the programs take long, and what comes before them would be lost.
     start = STRATEGIES["greedy"](small, budget_nbytes, Limits()).order
-    timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    cancel = interrupt_a_solver()
     finding = solve_stages(small, budget_nbytes, Limits(gap=0.0, time_s=60.0), start)
-    timer.cancel()
+    cancel()
     assert finding.claim.termination == "interrupted"
     assert plan_of(small, budget_nbytes, finding).gap > 0
 

@@ -11,7 +11,7 @@ from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.engine.ordering import choose_order
 from checkmate.engine.solve import run_baseline
-from checkmate.formats.schedule_json import ScheduleRecord
+from checkmate.formats.schedule_json import Optimization, ScheduleRecord
 from checkmate.plan import Plan
 from checkmate.runtime.protocol import Manner
 from checkmate.search.finding import Limits
@@ -38,13 +38,14 @@ def solve_file(
     arena: bool = False,
     dims: dict[str, int] | None = None,
     strategy: str = "auto",
+    optimize: Optimization = "none",
     provider: Literal["auto", "cpu"] = "auto",
 ) -> Solved:
     """Return the model in ``path`` solved for a share of its peak without recompute.
 
     Costs are counted from shapes, so its ops must need no workspace.
     """
-    source = read_source(path, Asked(dims or {}, None, "flops", provider, arena))
+    source = read_source(path, Asked(dims or {}, None, "flops", provider, arena, optimize))
     assert source.model is not None
     baseline = run_baseline(source.problem)
     search = Search(baseline.peak.nbytes * percent // 100, strategy, Limits())

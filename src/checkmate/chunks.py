@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from checkmate.placement import CHUNK_NBYTES, ArenaSetup
+from checkmate.placement import CHUNK_NBYTES, ArenaSetup, round_up
 
 
 class Arena:
@@ -40,7 +40,7 @@ class Arena:
 
     def allocate(self, nbytes: int) -> int | None:
         """Return the address of a chunk; None: it would exceed the limit."""
-        size = -(-nbytes // CHUNK_NBYTES) * CHUNK_NBYTES
+        size = round_up(nbytes)
         position = bisect_left(self._free, (size, 0))
         if position == len(self._free):
             if self.reserved_nbytes + size > self._limit_nbytes:

@@ -3,8 +3,9 @@
 A view (Reshape, Squeeze, ...) has no bytes. Its readers are made to read the tensor that owns the
 storage, beside whatever else the view op reads (a computed shape); the view op itself is left out.
 An order of the folded graph is turned back by computing a view at its first reader after its
-storage was made. Nothing is lost: a schedule of either graph has one of the other with the same
-peak, and the same time but for the view ops.
+storage was made. A schedule of either graph has one of the other with the same time but for the
+view ops, and the same peak, but for computed shapes: the folded graph holds them as long as the
+view is read, where it would be enough to have them while the view is made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Folding:
     """Per folded op: the original op."""
     view_ns: int
     """The time of running each folded view op once."""
+    spare_nbytes: int
+    """What a peak of the folded graph may be above that of the original at most."""
 
     def fold(self, order: Sequence[OpId]) -> tuple[OpId, ...]:
         """Return the folded order that stands for ``order``, without the views."""
@@ -80,7 +83,16 @@ def fold_views(problem: Problem) -> Folding:
     view_ns = costs.total_ns - folded_costs.total_ns
     arena = problem.arena
     rules = None if arena is None else _fold_rules(arena, bases, new_tensor, new_op)
-    return Folding(problem, Problem(folded_graph, folded_costs, rules), kept, view_ns)
+    folded = Problem(folded_graph, folded_costs, rules)
+    return Folding(problem, folded, kept, view_ns, _sum_shapes(graph, views))
+
+
+def _sum_shapes(graph: Graph, views: Iterable[TensorId]) -> int:
+    """Return the bytes of what ops make that the ops of ``views`` read beside the source."""
+    bases = _find_bases(graph)
+    found = dict.fromkeys(base for view in views for base in bases[view][1:])
+    made = (graph.tensors[base] for base in found if graph.tensors[base].producer is not None)
+    return sum(tensor.nbytes for tensor in made)
 
 
 def _fold_rules(

@@ -11,6 +11,12 @@ from checkmate.graph import OpId, TensorId
 CHUNK_NBYTES = 256
 """All chunks are multiples of this."""
 
+
+def round_up(nbytes: int) -> int:
+    """Return the size of the chunk that a request of ``nbytes`` takes."""
+    return -(-nbytes // CHUNK_NBYTES) * CHUNK_NBYTES
+
+
 Region = Literal["exact", "whole"]
 """Regions are what each request needs (``kSameAsRequested``), or there is one, of the limit."""
 

@@ -12,6 +12,7 @@ import click
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
+from checkmate.engine.clock import Clock
 from checkmate.engine.ordering import restore_plan
 from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
 from checkmate.engine.solve import Hints, run_baseline, solve
@@ -36,6 +37,8 @@ from checkmate.units import format_nbytes_exactly
 _KEPT_NBYTES = 1024
 """Default options keep dead tensors for later ones of their shape. With all fences, few shapes are
 known before the run, those of small tensors: at most 432 bytes were measured."""
+_BARE_SHARE = 0.75
+"""Of the time, for a search without fences; the rest makes room for what the file adds."""
 
 Choice = Literal["auto", "none", "run", "all"]
 """What may be asked for."""
@@ -56,7 +59,7 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
     those before runs of recomputes, as there each fence makes the host wait for the device.
     """
     if source.model is not None and asked != "none":
-        obstacle = find_obstacle(source.model)
+        obstacle = find_obstacle(source.model, source.problem.costs.origin.provider)
         if obstacle is not None:
             echo_note(
                 f"no fences: {obstacle}; run the model with the options that the schedule names"
@@ -66,10 +69,11 @@ def choose_fences(source: Source, asked: Choice) -> Fences:
 
 def foresee_fences(source: Source, asked: Choice) -> Fences:
     """Return what `choose_fences` does, without a word."""
-    if source.model is None or asked == "none" or find_obstacle(source.model) is not None:
+    provider = source.problem.costs.origin.provider
+    if source.model is None or asked == "none" or find_obstacle(source.model, provider):
         return "none"
     if asked == "auto":
-        return "run" if source.problem.costs.origin.provider == "cuda" else "all"
+        return "run" if provider == "cuda" else "all"
     return asked
 
 
@@ -96,13 +100,15 @@ def solve_fenced(
     bare = reordering
     reordering = adapt_order(reordering, fences)
     problem = reordering.reordered
+    clock = Clock(search.limits)
     if source.model is None or fences == "none" or _asks_nothing(source, bare, search, asked):
         return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
     find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
     plan, held = _leave_room(problem, search, find_need, asked)
     if held:
         return restore_plan(reordering, plan), fences
-    return restore_plan(bare, _solve_bare(source, bare, search, plan)), "none"
+    rest = replace(search, limits=clock.take())
+    return restore_plan(bare, _solve_bare(source, bare, rest, plan)), "none"
 
 
 def _asks_nothing(source: Source, bare: Reordering, search: Search, asked: Choice) -> bool:
@@ -130,17 +136,19 @@ def _solve_bare(source: Source, reordering: Reordering, search: Search, found: P
 
     Without them too a file is more than its schedule: what nobody reads gets a reader.
     """
-    problem = reordering.reordered
-    how = (search.budget_nbytes, search.strategy, search.limits)
+    problem, clock = reordering.reordered, Clock(search.limits)
+    how = (search.budget_nbytes, search.strategy)
+    is_done = source.model is None or problem.arena is None
     if found is None:
-        found = solve(problem, *how, Hints(search.start))
-    if source.model is None or problem.arena is None:
+        limits = clock.take(1.0 if is_done else _BARE_SHARE)
+        found = solve(problem, *how, limits, Hints(search.start))
+    if is_done:
         return found
     find_need = _make_find_need(source, reordering, search.budget_nbytes, "none")
     if find_need(found.schedule) <= search.budget_nbytes:
         return found
     try:
-        return solve_with_room(problem, *how, find_need)
+        return solve_with_room(problem, *how, clock.take(), find_need)
     except NoRoomError as error:
         needed_nbytes = find_need(error.plan.schedule)
         raise NotFoundError(

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from checkmate.cli.report import count_things, echo_note
 from checkmate.cli.source import Source
-from checkmate.onnxio.doubts import find_complaint, find_unrunnable
+from checkmate.onnxio.doubts import find_complaint, find_unmasked, find_unrunnable
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.seeding import find_seeded
-
-_HALVES = (10, 16)
-"""Element types float16 and bfloat16."""
 
 
 def note_doubts(source: Source) -> None:
@@ -35,14 +32,33 @@ def list_doubts(source: Source) -> Iterator[str]:
         )
     elif complaint is not None:
         yield f"onnx does not accept this model: {complaint}"
+    yield from _list_default_doubts(model)
     yield from _list_seeded(model)
-    if source.problem.costs.origin.provider == "cuda":
-        return
-    halved = next((name for name, known in model.types.items() if known.elem_type in _HALVES), None)
-    if halved is not None:
+    if source.problem.costs.origin.provider != "cuda":
+        yield from _list_cpu_doubts(model)
+
+
+def _list_default_doubts(model: Model) -> Iterator[str]:
+    """Yield what onnxruntime makes of the model by default."""
+    if model.namesake is not None:
+        yield (
+            f"onnxruntime refuses the model as it is, in which nodes share the name"
+            f" {model.namesake!r}; in the rewritten model each has a name of its own"
+        )
+    unmasked = find_unmasked(model)
+    if unmasked is not None:
+        yield (
+            f"under its default options, onnxruntime may leave out {unmasked}, in the original"
+            " graph too, as nobody reads its mask: run with the options that the schedule names"
+        )
+
+
+def _list_cpu_doubts(model: Model) -> Iterator[str]:
+    halved = next((name for name, known in model.types.items() if known.is_half), None)
+    if halved is not None and not model.is_optimized:
         yield (
             f"on the CPU, onnxruntime computes most ops of half precision, like that of {halved!r},"
-            " in float32: a run takes more memory than is planned, and rounds otherwise"
+            " in float32: a run takes more memory than is planned; --optimize basic plans that too"
         )
     racing = find_races(model.nodes)
     if racing:

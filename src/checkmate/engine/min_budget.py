@@ -69,7 +69,10 @@ def quote_min_budget(problem: Problem, limits: Limits) -> MinBudget:
 
 def _measure(problem: Problem, found: Smallest) -> MinBudget:
     """Return ``found`` as what the whole problem needs for it."""
-    schedule = insert_frees(problem.graph, fold_views(problem).unfold(found.order))
+    folding = fold_views(problem)
+    schedule = insert_frees(problem.graph, folding.unfold(found.order))
     peak = simulate(problem, schedule).peak
     nbytes = max(peak.nbytes, count_budget_nbytes(problem, schedule))
-    return MinBudget(nbytes, found.bound_nbytes, found.chain_bound_nbytes, peak.op, found.order)
+    bound_nbytes = found.bound_nbytes - folding.spare_nbytes
+    chain_bound_nbytes = found.chain_bound_nbytes - folding.spare_nbytes
+    return MinBudget(nbytes, bound_nbytes, chain_bound_nbytes, peak.op, found.order)

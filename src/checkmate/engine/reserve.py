@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from checkmate.arena import is_within
+from checkmate.engine.clock import Clock
 from checkmate.engine.solve import Hints, solve
-from checkmate.engine.tighten import halve_time
 from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
 from checkmate.placement import CHUNK_NBYTES
 from checkmate.plan import Claim, Plan, certify
@@ -18,6 +18,8 @@ from checkmate.units import format_nbytes_exactly
 
 N_ATTEMPTS = 4
 """Further searches, each with less of the budget."""
+_FIRST_SHARE = 0.75
+"""Of the time, for the first search; each further one may take half of what is left."""
 
 FindNeed = Callable[[Schedule], int]
 """The smallest budget in which a schedule runs as it is written."""
@@ -45,8 +47,9 @@ def solve_with_room(
     def accepts(schedule: Schedule) -> bool:
         return find_need(schedule) <= budget_nbytes
 
+    clock = Clock(limits)
     hints = Hints(accepts=accepts)
-    plan = first = solve(problem, budget_nbytes, strategy, limits, hints)
+    plan = first = solve(problem, budget_nbytes, strategy, clock.take(_FIRST_SHARE), hints)
     search_nbytes = budget_nbytes
     for _ in range(N_ATTEMPTS):
         excess_nbytes = _find_excess(problem, plan, budget_nbytes, find_need)
@@ -59,7 +62,7 @@ def solve_with_room(
         had_nbytes = plan.peak.nbytes if problem.arena is None else search_nbytes
         search_nbytes = had_nbytes - excess_nbytes
         try:
-            plan = solve(problem, search_nbytes, strategy, halve_time(limits))
+            plan = solve(problem, search_nbytes, strategy, clock.take(0.5))
         except (InfeasibleError, NotFoundError, InterruptError):
             break
     needed_nbytes = find_need(first.schedule)

@@ -14,9 +14,10 @@ from checkmate.problem import Problem
 
 def order_in_stages(
     problem: Problem, budget_nbytes: int, n_forward: int, weights: Sequence[float] = ()
-) -> Iterator[tuple[OpId, ...]]:
+) -> Iterator[tuple[OpId, ...] | None]:
     """Yield orders that fit and recompute nothing before op ``n_forward``, one per policy.
 
+    None for a policy that finds none.
     Ops that are not to be recomputed after it must be marked in ``problem``, whose views were
     folded. ``weights``, per tensor, tell which to keep rather than others.
     """
@@ -24,5 +25,4 @@ def order_in_stages(
     for policy in POLICIES[:8]:
         staged = replace(policy, recompute_from=n_forward, weights=tuple(weights))
         found = try_policy(tables, staged, budget_nbytes, budget_nbytes + 1)
-        if found.peak_nbytes <= budget_nbytes:
-            yield found.order
+        yield found.order if found.peak_nbytes <= budget_nbytes else None

@@ -28,9 +28,13 @@ def assemble(
     clock: Clock,
     stages: Iterable[int],
     families: Iterable[Family] = FAMILIES.values(),
+    deadline_s: float | None = None,
 ) -> Assembly:
-    """Return the program of ``frame`` with the memory rows of the recomputes of ``stages``."""
-    rows = Rows()
+    """Return the program of ``frame`` with the memory rows of the recomputes of ``stages``.
+
+    Raises `NotFoundError` when it is not written by ``deadline_s`` of the monotonic clock.
+    """
+    rows = Rows(deadline_s)
     for add_rows in families:
         add_rows(frame, rows)
     windows, n_cols = make_windows(frame, stages)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from checkmate.graph import TensorId, find_readers
+from checkmate.graph import OpId, TensorId, find_readers
 from checkmate.milp.chain import Chain
 from checkmate.milp.chain_columns import Columns, make_columns
-from checkmate.milp.chain_hops import Hops, find_hops
+from checkmate.milp.chain_hops import Hops, choose_hops, find_hops
 from checkmate.milp.frame import choose_power, choose_unit
 from checkmate.milp.model import FloatArray
 from checkmate.problem import Problem
@@ -79,6 +79,14 @@ def make_limiting_frame(
     That a schedule fits while recomputes run depends on the rows of their windows.
     """
     hops = find_hops(chain, depth).forbid_deep()
+    return _make_frame(chain, problem, budget_nbytes, hops, rounds_up=True)
+
+
+def make_chosen_frame(
+    chain: Chain, problem: Problem, budget_nbytes: int, windows: Iterable[Sequence[OpId]]
+) -> Frame:
+    """Return the frame of such a program with the recomputes of ``windows``, per stage."""
+    hops = choose_hops(chain, windows)
     return _make_frame(chain, problem, budget_nbytes, hops, rounds_up=True)
 
 

@@ -6,7 +6,7 @@ appear only where they bring a tensor back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,8 @@ class Hops:
     """The near recomputes of each stage, and all that are possible."""
 
     near: tuple[tuple[OpId, ...], ...]
-    """Per stage, ascending; every op that may run again is near in some stage."""
+    """Per stage, ascending; every op that may run again is near in some stage, unless nothing is
+    deep."""
     deep: BoolArray
     """Per stage and op: it may run in the stage but is not near."""
 
@@ -48,6 +49,22 @@ def find_hops(chain: Chain, depth: int | None) -> Hops:
     for s, ops in enumerate(near):
         deep[s, list(ops)] = False
     return Hops(tuple(tuple(sorted(ops)) for ops in near), deep)
+
+
+def choose_hops(chain: Chain, windows: Iterable[Iterable[OpId]]) -> Hops:
+    """Return the recomputes of ``windows``, per stage, as all that are possible."""
+    near = tuple(tuple(sorted(set(window))) for window in windows)
+    return Hops(near, np.zeros((len(near), len(chain.graph.ops)), dtype=np.bool_))
+
+
+def has_few_near(chain: Chain, depth: int | None, most: int) -> bool:
+    """Return whether at most ``most`` recomputes are within ``depth`` steps, of all stages."""
+    left = most
+    for s in range(len(chain.stages)):
+        left -= len(_find_within(chain, s, depth))
+        if left < 0:
+            return False
+    return True
 
 
 def _find_within(chain: Chain, s: int, depth: int | None) -> set[OpId]:

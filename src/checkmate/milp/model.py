@@ -6,7 +6,7 @@ import math
 import time
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,30 @@ class Program:
     def n_rows(self) -> int:
         """How many rows there are."""
         return len(self.row_lower)
+
+    def find_row_values(self, values: FloatArray) -> FloatArray:
+        """Return the sum of each row where the columns have ``values``."""
+        sums = np.concatenate(([0.0], np.cumsum(self.values * values[self.indices])))
+        totals: FloatArray = sums[self.starts[1:]] - sums[self.starts[:-1]]
+        return totals
+
+    def take_rows(self, chosen: BoolArray) -> Program:
+        """Return the program with the ``chosen`` rows alone; per row."""
+        lengths = np.diff(self.starts)
+        is_kept = np.repeat(chosen, lengths)
+        return replace(
+            self,
+            row_lower=self.row_lower[chosen],
+            row_upper=self.row_upper[chosen],
+            starts=np.concatenate(([0], np.cumsum(lengths[chosen]))).astype(np.int32),
+            indices=self.indices[is_kept],
+            values=self.values[is_kept],
+        )
+
+
+def relax(program: Program) -> Program:
+    """Return ``program`` with no column integer."""
+    return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
 
 
 class Rows:

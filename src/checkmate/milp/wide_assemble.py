@@ -11,12 +11,15 @@ from checkmate.milp.wide_rows import FAMILIES, Frame
 from checkmate.milp.wide_windows import add_window_rows
 
 
-def assemble(frame: Frame, clock: Clock, *, with_windows: bool) -> Program:
+def assemble(
+    frame: Frame, clock: Clock, *, with_windows: bool, deadline_s: float | None = None
+) -> Program:
     """Return the program of ``frame``: minimise the time in ``clock``.
 
-    ``with_windows``: with rows for the memory while near recomputes run.
+    ``with_windows``: with rows for the memory while near recomputes run. Raises `NotFoundError`
+    when it is not written by ``deadline_s`` of the monotonic clock.
     """
-    rows = Rows()
+    rows = Rows(deadline_s)
     for add_rows in FAMILIES.values():
         add_rows(frame, rows)
     columns = frame.columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from checkmate.onnxio.model import Body, TensorType
 from checkmate.onnxio.order import describe
 from checkmate.onnxio.shape_rules.call import Call
 from checkmate.onnxio.sizes import count_nbytes
+from checkmate.placement import round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ def _infer_loop(call: Call, open_body: Opener) -> tuple[tuple[TensorType, ...], 
     """Return what is carried, whose type no turn changes, and what is gathered, turn by turn."""
     graph = _find_graph(call, "body")
     carried = tuple(call.read(position) for position in range(2, len(call.node.input)))
-    counter = TensorType(onnx.TensorProto.INT64, ())
-    opened = open_body(graph, (counter, TensorType(onnx.TensorProto.BOOL, ()), *carried))
+    steering = (TensorType(onnx.TensorProto.INT64, ()), TensorType(onnx.TensorProto.BOOL, ()))
+    opened = open_body(graph, (*steering, *carried))
     kept, gathered = opened.outputs[1 : 1 + len(carried)], opened.outputs[1 + len(carried) :]
     _check_carried(call, graph, carried, kept)
     turns = _count_turns(call, graph, opened.values)
@@ -84,8 +85,8 @@ def _infer_loop(call: Call, open_body: Opener) -> tuple[tuple[TensorType, ...], 
     made = tuple(TensorType(t.elem_type, (turns or 0, *t.shape)) for t in gathered)
     # The turn before keeps what it made until this one has read it; a gathered result is made
     # turn by turn and then put together.
-    body = _hold(opened.body, turns, (*carried, *made))
-    return (*carried, *made), (body,)
+    nbytes = _count_chunks((*steering, *carried)) + (turns or 0) * _count_chunks(gathered)
+    return (*carried, *made), (_hold(opened.body, turns, nbytes),)
 
 
 def _check_carried(
@@ -150,8 +151,8 @@ def _infer_scan(call: Call, open_body: Opener) -> tuple[tuple[TensorType, ...], 
     copied = [
         known for known, axis in zip((*scanned, *made), (*axes, *out_axes), strict=True) if axis
     ]
-    body = _hold(opened.body, n_turns, (*read[:n_carried], *copied))
-    return (*read[:n_carried], *made), (body,)
+    nbytes = _count_chunks((*read[:n_carried], *copied))
+    return (*read[:n_carried], *made), (_hold(opened.body, n_turns, nbytes),)
 
 
 def _skip_first(graph: onnx.GraphProto) -> onnx.GraphProto:
@@ -172,9 +173,12 @@ def _add_axis(known: TensorType, axis: int, n_turns: int) -> TensorType:
     return TensorType(known.elem_type, (*known.shape[:place], n_turns, *known.shape[place:]))
 
 
-def _hold(body: Body, n_turns: int | None, kept: tuple[TensorType, ...]) -> Body:
+def _count_chunks(kept: Iterable[TensorType]) -> int:
+    return sum(round_up(count_nbytes("kept by a loop", known)) for known in kept)
+
+
+def _hold(body: Body, n_turns: int | None, nbytes: int) -> Body:
     """Return ``body`` with what it keeps from turn to turn."""
-    nbytes = sum(count_nbytes("carried by a loop", known) for known in kept)
     return replace(body, n_turns=n_turns or 1, held_nbytes=body.held_nbytes + nbytes)
 
 

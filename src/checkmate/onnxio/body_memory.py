@@ -1,4 +1,7 @@
-"""The memory that control flow takes within itself, which is the workspace of the one op."""
+"""The memory that control flow takes within itself, which is the workspace of the one op.
+
+A workspace is one chunk of the arena, a body asks for many: each counts as the arena gives it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from checkmate.onnxio.model import Body
 from checkmate.onnxio.sizes import count_nbytes
 from checkmate.onnxio.views import find_source
+from checkmate.placement import round_up
 
 
 def count_workspace_nbytes(bodies: Sequence[Body]) -> int:
@@ -25,7 +29,7 @@ def _count_peak_nbytes(body: Body) -> int:
     for position, wiring in enumerate(body.wirings):
         for name in wiring.makes:
             is_kept = name in body.outputs or find_source(wiring.node, body.outputs) is not None
-            sizes[name] = 0 if is_kept else count_nbytes(name, body.types[name])
+            sizes[name] = 0 if is_kept else round_up(count_nbytes(name, body.types[name]))
             live_nbytes += sizes[name]
         inner = body.bodies.get(wiring.makes[0], ())
         peak_nbytes = max(peak_nbytes, live_nbytes + count_workspace_nbytes(inner))

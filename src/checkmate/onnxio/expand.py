@@ -64,6 +64,9 @@ class _Expander:
         self._problem = problem
         self._wirings = tuple(wire(node) for node in model.nodes)
         self._computes = computes
+        self._types = model.types
+        self._ranks: dict[str, int] = {}
+        """Of what computes make."""
         self._tensors = [t for t in problem.graph.tensors if t.producer is None]
         self._ids = {tensor.name: TensorId(i) for i, tensor in enumerate(self._tensors)}
         self._known = {tensor.name: tensor for tensor in problem.graph.tensors}
@@ -117,7 +120,8 @@ class _Expander:
         read = dict(zip(own.reads, wiring.reads, strict=True))
         tensors = self._problem.graph.tensors
         made: list[_Made] = []
-        for name in own.makes:
+        for name, instance in zip(own.makes, wiring.makes, strict=True):
+            self._ranks[instance] = len(self._types[name].shape)
             known = self._known[name]
             source = None if known.source is None else read[tensors[known.source].name]
             made.append(_Made(known.nbytes, source))
@@ -129,9 +133,16 @@ class _Expander:
         if node.op_type == "Reshape":
             self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
+        if node.op_type == "Shape":
+            return [_Made(_SCALAR_NBYTES * self._ranks[node.input[0]])]
         if node.op_type in ("Mul", "Add"):
             return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
+        if node.op_type == "Slice" or (node.op_type == "Cast" and self._is_empty(node.input[0])):
+            return [_Made(0)]
         return [_Made(_SCALAR_NBYTES)]
+
+    def _is_empty(self, name: str) -> bool:
+        return self._tensors[self._ids[name]].nbytes == 0
 
     def _place(self, op: OpId, wiring: Wiring) -> None:
         """Note what the output may take over; onnxruntime must know that the shapes are equal."""

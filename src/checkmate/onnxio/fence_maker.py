@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -12,19 +14,23 @@ PREFIX = "checkmate_fence_"
 """Starts the name of every node of a fence."""
 
 _FIRST_OPSET_OF_INTEGER_MAX = 12
+_FIRST_OPSET_OF_SLICED_BY_INPUTS = 10
 
 
 class FenceMaker:
     """Appends the nodes of fences to ``nodes``, to which its owner appends those between them.
 
     Outputs of fences get no shape in the file: where a shape is known, onnxruntime may fuse what
-    has it.
+    has it. ``halves`` are the ranks of the tensors of half precision.
     """
 
-    def __init__(self, taken: set[str], opset: int) -> None:
+    def __init__(
+        self, taken: set[str], opset: int, halves: Mapping[str, int] | None = None
+    ) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._taken = taken
         self._opset = opset
+        self._halves = dict(halves or {})
         self._zeros: dict[int, str] = {}
         self._place = 0
         self._token = ""
@@ -48,6 +54,8 @@ class FenceMaker:
         if name not in self._fenced:
             shape = self._make_guarded_shape(name, rank) if guarded else self._make_shape(rank)
             self._fenced[name] = self._add("Reshape", (name, shape), "reshape")
+            if name in self._halves:
+                self._halves[self._fenced[name]] = rank
         return self._fenced[name]
 
     @property
@@ -60,8 +68,21 @@ class FenceMaker:
         return self._add("Add", (name, self._make_shape(length)), "hidden")
 
     def measure(self, name: str) -> str:
-        """Return the number of elements of the tensor ``name``, which is known once it is made."""
+        """Return a number that is known once the tensor ``name`` is made.
+
+        Its size; on the CPU Size has no kernel for half precision, of which nothing is taken first.
+        """
+        if name in self._halves:
+            taken = self._take_nothing(name) if self._halves[name] else name
+            name = self._add("Cast", (taken,), "cast", {"to": onnx.TensorProto.FLOAT})
         return self._add("Size", (name,), "size")
+
+    def _take_nothing(self, name: str) -> str:
+        """Return no elements of the tensor ``name``, which has a dimension."""
+        if self._opset < _FIRST_OPSET_OF_SLICED_BY_INPUTS:
+            return self._add("Slice", (name,), "slice", {"starts": [0], "ends": [0]})
+        zeros = self._find_zeros(1)
+        return self._add("Slice", (name, zeros, zeros), "slice")
 
     def _make_shape(self, rank: int) -> str:
         if rank not in self._shapes:
@@ -92,9 +113,18 @@ class FenceMaker:
             self.nodes.append(node)
         return self._zeros[rank]
 
-    def _add(self, op_type: str, inputs: Sequence[str], role: str) -> str:
+    def _add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        role: str,
+        attributes: Mapping[str, int | list[int]] = MappingProxyType({}),
+    ) -> str:
         name = self._reserve(f"{PREFIX}{self._place}_{role}")
-        self.nodes.append(onnx.helper.make_node(op_type, inputs, (name,), name=name))
+        node = onnx.helper.make_node(op_type, inputs, (name,), name=name)
+        made = starmap(onnx.helper.make_attribute, attributes.items())
+        node.attribute.extend(made)
+        self.nodes.append(node)
         return name
 
     def _reserve(self, name: str) -> str:

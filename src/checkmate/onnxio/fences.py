@@ -10,17 +10,20 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 
 import onnx
 
 from checkmate.errors import InputError
 from checkmate.graph import OpId
 from checkmate.onnxio.fence_maker import FenceMaker
-from checkmate.onnxio.hiding import hide_inputs
+from checkmate.onnxio.hiding import find_packed, hide_inputs
+from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.waiting import find_sizeless
 from checkmate.onnxio.windows import (
     FENCES,
     Fences,
@@ -30,9 +33,6 @@ from checkmate.onnxio.windows import (
     is_view,
     split_windows,
 )
-
-_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-"""Between these and their kernels, onnxruntime puts casts on the CPU, which another node moves."""
 
 _MIN_OPSET = 9
 """The first whose Constant may hold integers."""
@@ -50,11 +50,15 @@ def parse_fences(text: str) -> Fences:
     raise InputError(f"fences {text!r} are not known", hint=f"known are {', '.join(FENCES)}")
 
 
-def find_obstacle(model: Model) -> str | None:
-    """Return why ``model`` cannot have fences; None: it can."""
+def find_obstacle(model: Model, provider: str | None = "cuda") -> str | None:
+    """Return why ``model`` cannot have fences with ``provider``; None: it can."""
     opset = _find_opset(model)
     if opset < _MIN_OPSET:
         return f"opset {opset} has no integer constants, which fences need"
+    sizeless = None if provider == "cuda" else find_sizeless(model)
+    if sizeless is not None:
+        elem_type = onnx.TensorProto.DataType.Name(model.types[sizeless].elem_type).lower()
+        return f"on the CPU, onnxruntime has no Size of {elem_type} tensors like {sizeless!r}"
     return None
 
 
@@ -91,14 +95,14 @@ class _Fencer:
         fences: Fences,
     ) -> None:
         graph = model.proto.graph
-        self._shapes = _find_shapes(model, order, nodes)
-        self._maker = FenceMaker(_find_names(graph, nodes), _find_opset(model))
+        types = find_types(model, order, nodes)
+        self._shapes = {name: known.shape for name, known in types.items()}
+        halves = {name: len(t.shape) for name, t in types.items() if t.is_half}
+        self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
         if fences == "all":
-            given = {
-                item.name: self._shapes[item.name]
-                for item in graph.input
-                if item.type.tensor_type.elem_type not in _HALVES
-            }
+            names = [item.name for item in graph.input]
+            names += find_packed(name_weights(graph), types)
+            given = {name: self._shapes[name] for name in names}
             self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
@@ -217,31 +221,6 @@ def _follows_from_shapes(model: Model, op: OpId) -> bool:
     return all(name in model.values for name in model.nodes[op].output if name)
 
 
-def _find_shapes(
-    model: Model, order: Sequence[OpId], nodes: Sequence[onnx.NodeProto]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor, those of copies included."""
-    shapes = {name: known.shape for name, known in model.types.items()}
-    for op, node in zip(order, nodes, strict=True):
-        for made, name in zip(node.output, model.nodes[op].output, strict=True):
-            if name:
-                shapes[made] = model.types[name].shape
-    return shapes
-
-
 def _find_constants(graph: onnx.GraphProto) -> frozenset[str]:
     made = (name for node in graph.node if node.op_type == "Constant" for name in node.output)
     return frozenset((*name_weights(graph), *made))
-
-
-def _find_names(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Return every name in use, those within subgraphs included."""
-    names = {item.name for item in (*graph.input, *graph.output)}
-    names.update(name_weights(graph))
-    names.update(info.name for info in graph.value_info)
-    for node in (*graph.node, *nodes):
-        names.update((node.name, *node.input, *node.output))
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                names |= _find_names(inner, ())
-    return names

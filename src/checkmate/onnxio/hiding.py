@@ -1,25 +1,45 @@
-"""Shapes of graph inputs, kept from onnxruntime until the run.
+"""Shapes of graph inputs, and that weights are constants, kept from onnxruntime until the run.
 
 Under default options onnxruntime keeps the memory of a dead tensor for a later one where it knows
 that both have the same shape, which a schedule does not count on. It follows shapes from the
 inputs through the graph. So nodes read inputs through a Reshape to a shape that the run brings.
+
+Of weights that are constants, default options make copies in the layout of a kernel, and let
+convolutions run in a blocked layout, between nodes that reorder. None is planned, so weights are
+read in the same way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
 from checkmate.onnxio.fence_maker import FenceMaker
+from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
 from checkmate.onnxio.views import VIEW_OPS
 
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+_MIN_PACKED_SIZE = 128
+"""Elements."""
 _STANDARD = ("", "ai.onnx")
 _DOMAINS = (*_STANDARD, "com.microsoft")
 """Operators of other domains may write over what they read."""
+
+
+def find_packed(weights: Iterable[str], types: Mapping[str, TensorType]) -> list[str]:
+    """Return the names of ``weights`` of which onnxruntime may hold copies in another layout.
+
+    Small ones may be what a kernel wants as a constant.
+    """
+    return [
+        name
+        for name in weights
+        if types[name].elem_type in _FLOATS and math.prod(types[name].shape) >= _MIN_PACKED_SIZE
+    ]
 
 
 def hide_inputs(

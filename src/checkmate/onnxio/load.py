@@ -10,7 +10,13 @@ from google.protobuf.message import DecodeError
 
 from checkmate.errors import InputError
 from checkmate.onnxio.cutting import is_cut, read_cut
-from checkmate.onnxio.sanity import check_structure, walk_graphs
+from checkmate.onnxio.order import list_bodies
+from checkmate.onnxio.sanity import (
+    check_structure,
+    list_tensors,
+    list_training_graphs,
+    walk_graphs,
+)
 
 
 def load_proto(path: Path) -> onnx.ModelProto:
@@ -45,33 +51,50 @@ def load_proto(path: Path) -> onnx.ModelProto:
     weights = (tensor for graph in walk_graphs(proto.graph) for tensor in graph.initializer)
     if sum(map(is_cut, weights)) > n_cut:
         raise InputError(f"{str(path)!r} has weights that are marked as left in a file")
-    for tensor in find_external(proto.graph):
+    for tensor in find_external(proto):
         _check_location(path, tensor)
     return proto
 
 
 def has_external_data(proto: onnx.ModelProto) -> bool:
     """Return whether some weights of the model lie in other files."""
-    return next(find_external(proto.graph), None) is not None
+    return next(find_external(proto), None) is not None
 
 
-def find_external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor with external data, in subgraphs too."""
+def find_external(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor with external data, wherever the model holds one."""
+    for tensor in _find_tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _find_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor, those of functions and of training information included."""
+    for graph in (proto.graph, *list_training_graphs(proto)):
+        yield from _find_in_graph(graph)
+    for node in (node for function in proto.functions for node in function.node):
+        yield from list_tensors(node)
+        for graph in list_bodies(node):
+            yield from _find_in_graph(graph)
+
+
+def _find_in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     for current in walk_graphs(graph):
-        for tensor in current.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                yield tensor
+        yield from current.initializer
         for sparse in current.sparse_initializer:
-            parts = (sparse.values, sparse.indices)
-            yield from (t for t in parts if t.data_location == onnx.TensorProto.EXTERNAL)
+            yield from (sparse.values, sparse.indices)
         for node in current.node:
-            for attribute in node.attribute:
-                if attribute.t.data_location == onnx.TensorProto.EXTERNAL:
-                    yield attribute.t
+            yield from list_tensors(node)
 
 
 def _check_location(path: Path, tensor: onnx.TensorProto) -> None:
-    location = {entry.key: entry.value for entry in tensor.external_data}.get("location", "")
+    locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
+    if len(locations) > 1:
+        raise InputError(
+            f"tensor {tensor.name!r} of {str(path)!r} has external data at {len(locations)} places,"
+            f" {locations[0]!r} and {locations[1]!r}"
+        )
+    location = "".join(locations)
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     leaves = ".." in (*posix.parts, *windows.parts) or posix.is_absolute() or windows.drive
     folder = path.resolve().parent

@@ -12,6 +12,8 @@ import onnx
 from checkmate.graph import Graph
 from checkmate.onnxio.order import Wiring
 
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -20,6 +22,11 @@ class TensorType:
     elem_type: int
     """An ``onnx.TensorProto.DataType``."""
     shape: tuple[int, ...]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the elements are floats of 16 bits, for which the CPU has few kernels."""
+        return self.elem_type in _HALVES
 
 
 def find_weight_types(graph: onnx.GraphProto) -> dict[str, TensorType]:
@@ -70,5 +77,7 @@ class Model:
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph
+    namesake: str | None = None
+    """A name that nodes of the file share, for which onnxruntime refuses it; None: none."""
     is_optimized: bool = False
     """``proto`` was optimized; the file at ``path`` is what it was made from."""

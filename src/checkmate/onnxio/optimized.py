@@ -76,7 +76,7 @@ def adopt_model(model: Model, optimized: onnx.ModelProto, loss: str | None) -> M
     _restore_opsets(proto, optimized)
     proto.ir_version = max(proto.ir_version, optimized.ir_version)
     adopted = build_model(model.path, proto, {}, loss)
-    return replace(adopted, dims=model.dims, is_optimized=True)
+    return replace(adopted, dims=model.dims, namesake=model.namesake, is_optimized=True)
 
 
 def restore_order(

@@ -31,14 +31,18 @@ def name_weights(graph: onnx.GraphProto) -> tuple[str, ...]:
     return (*(tensor.name for tensor in graph.initializer), *sparse)
 
 
-def wire(node: onnx.NodeProto) -> Wiring:
-    """Return what ``node`` reads, captures of its subgraphs included, and what it makes."""
-    captures = [
-        name
+def list_bodies(node: onnx.NodeProto) -> tuple[onnx.GraphProto, ...]:
+    """Return the graphs within ``node``."""
+    return tuple(
+        graph
         for attribute in node.attribute
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
-        for name in find_captures(graph)
-    ]
+    )
+
+
+def wire(node: onnx.NodeProto) -> Wiring:
+    """Return what ``node`` reads, captures of its subgraphs included, and what it makes."""
+    captures = [name for graph in list_bodies(node) for name in find_captures(graph)]
     reads = dict.fromkeys(name for name in (*node.input, *captures) if name)
     return Wiring(node, tuple(reads), tuple(name for name in node.output if name))
 

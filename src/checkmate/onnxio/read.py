@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from checkmate.onnxio.functions import inline_functions
 from checkmate.onnxio.inference import Scope
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType
+from checkmate.onnxio.names import find_namesake, part_bodies
 from checkmate.onnxio.order import Wiring, describe, name_weights, sort_nodes, wire
 from checkmate.onnxio.phases import find_backward, find_loss
 from checkmate.onnxio.sequences import lower_sequences
@@ -37,12 +39,21 @@ def read_model(
     tells. Raises `InputError` (exit code 3) for whatever is not
     understood, `UsageError` for a dimension that the model does not have.
     """
-    return build_model(path, read_proto(path), dims, loss, measured)
+    proto = load_proto(path)
+    model = build_model(path, _lower(proto), dims, loss, measured)
+    return replace(model, namesake=find_namesake(proto))
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the model in ``path`` as its graph is made from it: without functions."""
-    return lower_sequences(inline_functions(load_proto(path)))
+    """Return the model in ``path`` as its graph is made from it: without functions.
+
+    Tensors within bodies have names of their own.
+    """
+    return _lower(load_proto(path))
+
+
+def _lower(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return part_bodies(lower_sequences(inline_functions(proto)))
 
 
 def build_model(

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 
 import onnx
 
-from checkmate.onnxio.order import name_weights
+from checkmate.onnxio.order import list_bodies, name_weights
 
 
 def rename_reads(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Make ``node``, subgraphs included, read ``names[x]`` in place of ``x``."""
     for position, name in enumerate(node.input):
         node.input[position] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            _rename_captures(graph, names)
+    for graph in list_bodies(node):
+        _rename_captures(graph, names)
 
 
 def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.fences import add_fences
+from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.values import Opsets
+from checkmate.onnxio.waiting import choose_reader
 from checkmate.onnxio.windows import Fences
 from checkmate.schedule import Schedule
 
@@ -52,9 +56,13 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
 
 def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
     """Return the nodes of the rewritten model, but for the constants of ``model``."""
-    fenced = add_fences(model, schedule.order, _Rewriter(model, schedule).run(), fences)
+    computes = _Rewriter(model, schedule).run()
+    types = find_types(model, schedule.order, computes)
+    opset = Opsets(tuple(model.proto.opset_import)).find("")
+    readers = {name: choose_reader(known, opset) for name, known in types.items()}
+    fenced = add_fences(model, schedule.order, computes, fences)
     outputs = {out.name for out in model.proto.graph.output}
-    return tuple(_release_unread(fenced, outputs))
+    return tuple(_release_unread(fenced, outputs, readers))
 
 
 def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
@@ -78,12 +86,13 @@ def name_recompute(name: str, number: int) -> str:
 
 
 def _release_unread(
-    nodes: Sequence[onnx.NodeProto], outputs: Container[str]
+    nodes: Sequence[onnx.NodeProto], outputs: Container[str], readers: Mapping[str, str | None]
 ) -> Iterator[onnx.NodeProto]:
     """Yield ``nodes``, and after each one a reader for what nobody reads of it.
 
     onnxruntime frees a tensor after its last reader; one without a reader stays to the end of the
-    run. The size of it is a few bytes.
+    run. The size of it is a few bytes, and so is the shape. ``readers`` are operators that read
+    what computes make.
     """
     read = {name for node in nodes for name in wire(node).reads}
     taken = {name for node in nodes for name in (node.name, *node.input, *node.output)}
@@ -92,12 +101,13 @@ def _release_unread(
         if node.op_type in HOISTED_OPS:
             continue
         for name in node.output:
-            if name and name not in read and name not in outputs:
+            reader = readers.get(name, "Size")
+            if name and reader and name not in read and name not in outputs:
                 released = f"{name}__released"
                 while released in taken or released in outputs:
                     released += "_"
                 taken.add(released)
-                yield onnx.helper.make_node("Size", [name], [released], name=released)
+                yield onnx.helper.make_node(reader, [name], [released], name=released)
 
 
 class _Rewriter:
@@ -111,7 +121,7 @@ class _Rewriter:
         graph = model.graph
         self._outputs = frozenset(graph.outputs)
         self._ids = {tensor.name: TensorId(i) for i, tensor in enumerate(graph.tensors)}
-        self._taken = {*model.types, *(op.name for op in graph.ops)}
+        self._taken = {*find_names(model.proto.graph), *(op.name for op in graph.ops)}
         self._current: dict[str, str] = {}
         self._read: set[tuple[OpId, tuple[str, ...]]] = set()
         """What computes so far read."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 import onnx
 
 from checkmate.errors import InputError
-from checkmate.onnxio.order import describe, name_weights
+from checkmate.onnxio.order import describe, list_bodies, name_weights
 
 MAX_ELEMENTS = 2**50
 """No machine holds a larger tensor; sums of such sizes stay exact everywhere."""
@@ -23,7 +23,10 @@ _ELEM_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
-    """Raise `InputError` that names what cannot be in a model."""
+    """Raise `InputError` that names what cannot be in a model.
+
+    Of functions that is seen when they are inlined, names and tensors apart.
+    """
     _check_text("opset import", (entry.domain for entry in proto.opset_import))
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     for function in proto.functions:
@@ -31,12 +34,16 @@ def check_structure(proto: onnx.ModelProto) -> None:
         _check_text("function", texts)
         for node in function.node:
             _check_node(node)
+            _check_tensors(node)
+    for graph in list_training_graphs(proto):
+        _check_graph(graph)
     for graph in walk_graphs(proto.graph):
         _check_graph(graph)
         for node in graph.node:
             _check_node(node)
             _check_arity(node, opsets.get(node.domain, 0))
-            _check_attributes(node)
+            _check_references(node)
+            _check_tensors(node)
 
 
 def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -46,9 +53,23 @@ def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         current = pending.pop()
         yield current
         for node in current.node:
-            for attribute in node.attribute:
-                pending.extend([attribute.g] if attribute.HasField("g") else [])
-                pending.extend(attribute.graphs)
+            pending.extend(list_bodies(node))
+
+
+def list_training_graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs of training information, which nothing runs."""
+    for info in proto.training_info:
+        yield from (info.initialization, info.algorithm)
+
+
+def list_tensors(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors that attributes of ``node`` hold, sparse ones in parts."""
+    for attribute in node.attribute:
+        yield from (attribute.t,) if attribute.HasField("t") else ()
+        yield from attribute.tensors
+        one = (attribute.sparse_tensor,) if attribute.HasField("sparse_tensor") else ()
+        for sparse in (*one, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
 
 
 def check_shape(name: str, shape: Iterable[int]) -> None:
@@ -90,14 +111,17 @@ def _check_node(node: onnx.NodeProto) -> None:
         raise InputError(f"op {describe(node)} makes nothing")
 
 
-def _check_attributes(node: onnx.NodeProto) -> None:
+def _check_references(node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             raise InputError(
                 f"attribute {attribute.name!r} of op {describe(node)} refers to one of a function"
             )
-        for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
-            _check_tensor(tensor, f"{attribute.name} of {describe(node)}")
+
+
+def _check_tensors(node: onnx.NodeProto) -> None:
+    for tensor in list_tensors(node):
+        _check_tensor(tensor, f"{tensor.name or 'of an attribute'} of {describe(node)}")
 
 
 def _check_arity(node: onnx.NodeProto, version: int) -> None:

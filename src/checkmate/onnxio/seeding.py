@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from checkmate.onnxio.cutting import render_whole
 from checkmate.onnxio.effects import SEEDED, find_pins
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import wire
+from checkmate.onnxio.sanity import walk_graphs
 
 _RANDOM_OPS = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
@@ -37,8 +39,8 @@ def free_seeded(model: Model) -> Model:
 
 
 def is_random(model: Model) -> bool:
-    """Return whether some op of ``model`` draws other numbers in each session."""
-    return any(_is_unseeded(node) for node in model.nodes)
+    """Return whether some op of ``model``, in a body too, draws other numbers in each session."""
+    return any(map(_is_unseeded, _walk_nodes(model.proto)))
 
 
 def render_seeded(proto: onnx.ModelProto, source: Path) -> bytes:
@@ -50,13 +52,17 @@ def render_seeded(proto: onnx.ModelProto, source: Path) -> bytes:
     """
     seeded = onnx.ModelProto()
     seeded.CopyFrom(proto)
-    for node in seeded.graph.node:
+    for node in _walk_nodes(seeded):
         if _is_unseeded(node):
             # Twenty bits are exact as a float too.
             seed = zlib.crc32(node.output[0].encode()) >> 12
             value = seed if node.op_type == "Dropout" else float(seed)
             node.attribute.append(onnx.helper.make_attribute("seed", value))
     return render_whole(seeded, source)
+
+
+def _walk_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    return (node for graph in walk_graphs(proto.graph) for node in graph.node)
 
 
 def _is_unseeded(node: onnx.NodeProto) -> bool:

@@ -52,7 +52,7 @@ def measure_weights(proto: onnx.ModelProto) -> dict[str, int]:
     They are named as the model names them: relative to its folder.
     """
     ends: dict[str, int] = {}
-    for tensor in find_external(proto.graph):
+    for tensor in find_external(proto):
         location = _get_location(tensor)
         ends[location] = max(ends.get(location, 0), _find_end(tensor))
     return ends
@@ -102,7 +102,7 @@ def place_weights(
 def relocate_weights(proto: onnx.ModelProto, files: Sequence[WeightFile]) -> None:
     """Let the tensors of ``proto`` name their files as its new folder does."""
     new_locations = {file.location: file.new_location for file in files}
-    for tensor in find_external(proto.graph):
+    for tensor in find_external(proto):
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = new_locations[entry.value]

@@ -13,6 +13,7 @@ from checkmate.errors import InputError
 from checkmate.files import write_files
 from checkmate.onnxio.cutting import measure_cut, render_whole
 from checkmate.onnxio.model import Model
+from checkmate.onnxio.order import wire
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.weights import (
     WeightFile,
@@ -49,10 +50,20 @@ def render_planned(model: Model, path: Path) -> bytes:
 
     External data stays where it is; raises what `render_model` does.
     """
-    planned = onnx.ModelProto()
-    planned.CopyFrom(model.proto)
+    planned = copy_planned(model)
     weights = place_weights(measure_weights(planned), model.path, path, copies=False)
     return _render(planned, weights, model.path)
+
+
+def copy_planned(model: Model) -> onnx.ModelProto:
+    """Return ``model`` as it is planned; its nodes have the names of their ops."""
+    planned = onnx.ModelProto()
+    planned.CopyFrom(model.proto)
+    ops = zip(model.graph.ops, model.nodes, strict=True)
+    names = {wire(node).makes[0]: op.name for op, node in ops}
+    for node in planned.graph.node:
+        node.name = names.get(wire(node).makes[0], node.name)
+    return planned
 
 
 @contextmanager
@@ -74,8 +85,11 @@ def place_file(model: Model, content: Callable[[Path], bytes]) -> Iterator[Path]
 
 @contextmanager
 def place_planned(model: Model) -> Iterator[Path]:
-    """Yield a file that holds ``model`` as it is planned: its own where it was not optimized."""
-    if not model.is_optimized:
+    """Yield a file that holds ``model`` as it is planned.
+
+    It is its own where it was not optimized, and where onnxruntime takes the names of its nodes.
+    """
+    if not model.is_optimized and model.namesake is None:
         yield model.path
         return
     with place_file(model, lambda path: render_planned(model, path)) as path:

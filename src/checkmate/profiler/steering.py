@@ -18,10 +18,7 @@ def derive_values(node: onnx.NodeProto, around: Surroundings) -> dict[str, np.nd
 
     They are such that the outputs get the shapes that the model gives them.
     """
-    derive = _DERIVATIONS.get(node.op_type)
-    if derive is None or node.domain not in ("", "ai.onnx"):
-        return {}
-    steered = derive(_find_shapes(node, around))
+    steered = _steer(node, around) if node.domain in ("", "ai.onnx") else {}
     unknown = [
         position
         for position in steered
@@ -37,6 +34,17 @@ def derive_values(node: onnx.NodeProto, around: Surroundings) -> dict[str, np.nd
         for position, value in steered.items()
         if position < len(node.input) and node.input[position]
     }
+
+
+def _steer(node: onnx.NodeProto, around: Surroundings) -> dict[int, np.ndarray]:
+    """Return values that fit ``node``, by the position of the input."""
+    if node.op_type == "Split":
+        axis = _read_int(node, "axis", 0)
+        return {1: _ints(*[around.types[name].shape[axis] for name in node.output])}
+    if node.op_type == "OneHot":
+        return {1: np.array(_one_hot_depth(node, around))}
+    derive = _DERIVATIONS.get(node.op_type)
+    return {} if derive is None else derive(_find_shapes(node, around))
 
 
 def find_upper(node: onnx.NodeProto, position: int, around: Surroundings) -> int | None:
@@ -71,7 +79,7 @@ def _find_shapes(node: onnx.NodeProto, around: Surroundings) -> _Shapes:
 
 
 def _find_dtype(name: str, around: Surroundings) -> np.dtype:
-    return np.dtype(np.int32 if around.types[name].elem_type == 6 else np.int64)
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(around.types[name].elem_type))
 
 
 def _ints(*numbers: int) -> np.ndarray:
@@ -98,6 +106,15 @@ def _range(shapes: _Shapes) -> dict[int, np.ndarray]:
     return {position: np.array(number) for position, number in enumerate(numbers)}
 
 
+def _resize(shapes: _Shapes) -> dict[int, np.ndarray]:
+    scales = [out / max(1, in_) for in_, out in zip(*shapes, strict=True)]
+    return {2: np.array(scales), 3: _ints(*shapes[1])}
+
+
+def _window(shapes: _Shapes) -> dict[int, np.ndarray]:
+    return {0: np.array(shapes[1][0])}
+
+
 def _reduce(shapes: _Shapes) -> dict[int, np.ndarray]:
     if len(shapes[0]) != len(shapes[1]):
         # Without kept dimensions, the trailing ones are as good as any.
@@ -109,12 +126,16 @@ def _reduce(shapes: _Shapes) -> dict[int, np.ndarray]:
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare")
 
 _DERIVATIONS: Mapping[str, Callable[[_Shapes], dict[int, np.ndarray]]] = {
+    "AffineGrid": lambda shapes: {1: _ints(shapes[1][0], 1, *shapes[1][1:-1])},
+    "BlackmanWindow": _window,
     "ConstantOfShape": lambda shapes: {0: _ints(*shapes[1])},
     "CumSum": lambda _: {1: np.array(0)},
     "Expand": lambda shapes: {1: _ints(*shapes[1])},
-    "OneHot": lambda shapes: {1: np.array(shapes[1][-1])},
+    "HammingWindow": _window,
+    "HannWindow": _window,
     "Pad": _pad,
     "Range": _range,
+    "Resize": _resize,
     "Reshape": lambda shapes: {1: _ints(*shapes[1])},
     "Slice": _slice,
     "Tile": _tile,

@@ -40,7 +40,8 @@ def _draw(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:
         return rng.random(spec.shape, dtype=np.float32) < 0.5
     upper = 2 if spec.upper is None else max(1, spec.upper)
     upper = min(upper, int(np.iinfo(dtype).max))
-    return rng.integers(0, upper, spec.shape, dtype=np.int64).astype(dtype, copy=False)
+    lower = 1 if spec.positive and upper > 1 else 0
+    return rng.integers(lower, upper, spec.shape, dtype=np.int64).astype(dtype, copy=False)
 
 
 def _draw_floats(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -54,15 +55,18 @@ def open_session(
       timed search takes workspace without limit and picks by the clock. The CUDA context and the
       handles of its libraries lie outside of the budget.
 
-    Raises `UsageError` for a budget that the inputs alone exceed, `InputError` for a file that
-    cannot be read or a dimension without a value, `DeviceError` when CUDA was asked for and does
-    not work.
+    Raises `UsageError` for a budget that the inputs alone exceed or an argument of another type
+    than is stated here, `InputError` for a file that cannot be read or a dimension without a value,
+    `DeviceError` when CUDA was asked for and does not work.
     """
+    _check_types(budget_nbytes, provider, dims or {})
+    # Numbers of numpy would wrap around.
+    budget_nbytes, sizes = int(budget_nbytes), {n: int(size) for n, size in (dims or {}).items()}
     path = Path(model_path)
     if not path.is_file():
         raise InputError(f"model {str(path)!r} is not there")
     found = probe_device(provider).provider
-    outside_nbytes = count_held_nbytes(path, dims or {}, found)
+    outside_nbytes = count_held_nbytes(path, sizes, found)
     if outside_nbytes >= budget_nbytes:
         raise UsageError(
             f"inputs and weights of {path.name} take {format_nbytes_exactly(outside_nbytes)}, the"
@@ -76,3 +80,22 @@ def open_session(
     if not is_cpu and _CUDA not in session.get_providers():
         raise DeviceError("the session does not run on CUDA", hint="use provider='cpu'")
     return session
+
+
+def _check_types(budget_nbytes: object, provider: object, dims: object) -> None:
+    """Raise `UsageError` for what no type checker has seen."""
+    if not _is_whole(budget_nbytes):
+        raise UsageError(
+            f"budget_nbytes is {budget_nbytes!r}, not a whole number of bytes",
+            hint="give 8 * 2**30 for 8 GiB",
+        )
+    if provider not in ("auto", "cuda", "cpu"):
+        raise UsageError(f"provider is {provider!r}, not 'auto', 'cuda' or 'cpu'")
+    if not isinstance(dims, Mapping) or not all(_is_whole(size) for size in dims.values()):
+        raise UsageError(
+            f"dims is {dims!r}, not a whole number per name", hint="give dims={'N': 32}"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

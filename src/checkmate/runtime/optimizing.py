@@ -30,6 +30,14 @@ def optimize(task: OptimizeTask) -> Reply:
         task.model,
         options,
         providers=make_providers(Settings(task.provider)),
-        disabled_optimizers=None if task.max_folded_nbytes else ["ConstantFolding"],
+        disabled_optimizers=_list_disabled(task),
     )
     return {"version": onnxruntime.__version__}
+
+
+def _list_disabled(task: OptimizeTask) -> list[str] | None:
+    """Return the optimizers that are not to run; None: all run."""
+    disabled = [] if task.max_folded_nbytes else ["ConstantFolding"]
+    # It takes away Dropouts in training mode too, where nobody reads their mask.
+    disabled += ["EliminateDropout"] if task.keeps_dropouts else []
+    return disabled or None

@@ -52,7 +52,7 @@ class TensorSpec:
     upper: int | None = None
     """Integers are drawn from 0 to this, exclusive; None: from 0 and 1."""
     positive: bool = False
-    """Floats are drawn above zero: an op takes their root, logarithm or reciprocal."""
+    """Numbers are drawn above zero: an op takes their root or logarithm, or divides by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,8 @@ class OptimizeTask:
     provider: Provider
     max_folded_nbytes: int
     """Ops whose inputs are constants become constants when these are no larger; 0: none do."""
+    keeps_dropouts: bool = False
+    """Dropouts stay, those that drop nothing too."""
 
 
 @dataclass(frozen=True, slots=True)

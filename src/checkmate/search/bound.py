@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from checkmate.errors import InfeasibleError
 from checkmate.graph import Graph, OpId, TensorId, find_readers
@@ -13,55 +13,23 @@ from checkmate.units import format_nbytes_exactly
 def smallest_conceivable_nbytes(problem: Problem) -> tuple[int, OpId | None]:
     """Return a budget below which no schedule fits, and the op that binds.
 
-    It holds for every schedule whose first runs are in graph order. When an op first runs, its
-    inputs, its outputs and its workspace are in memory, and so is every tensor that an earlier op
-    made that runs once, when a later op has yet to read it or it is a graph output. At the end all
+    It holds for every schedule of the op order: no op runs ahead of one that runs once and comes
+    before it in the graph, but an op may first run later than its turn. When an op first runs, its
+    inputs, its outputs and its workspace are in memory, and so is every tensor of an earlier op
+    that runs once, when it is a graph output or a reader of it cannot have run. At the end all
     graph outputs are in memory: that counts for the last op. None: the resident tensors bind.
     """
     graph, workspaces = problem.graph, problem.costs.workspace_nbytes
-    pins = _Pins(graph)
+    held_nbytes = _count_held(graph)
     best_nbytes: int = 0
     binding: OpId | None = None
     for k, op in enumerate(graph.ops):
-        needed_nbytes = pins.count_at(k) + workspaces[k]
+        needed_nbytes = held_nbytes[k] + _sum_made(graph, op.outputs) + workspaces[k]
         if k == len(graph.ops) - 1:
             needed_nbytes = max(needed_nbytes, _sum_made(graph, graph.outputs))
         if needed_nbytes > best_nbytes:
             best_nbytes, binding = needed_nbytes, OpId(k)
-        if not op.recomputable:
-            pins.add(k)
     return graph.resident_nbytes + best_nbytes, binding
-
-
-class _Pins:
-    """The tensors of ops that run once, while a later op has yet to read them."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._last_use = _find_last_uses(graph)
-        self._pinned: set[TensorId] = set()
-        self._nbytes = 0
-        self._ending: dict[int, list[TensorId]] = {}
-
-    def count_at(self, k: int) -> int:
-        """Return the bytes of what is pinned and of what op ``k`` reads and makes.
-
-        To be called for one op after the other: what op ``k`` is the last to read is let go.
-        """
-        for tensor in self._ending.pop(k, ()):
-            self._pinned.remove(tensor)
-            self._nbytes -= self._graph.tensors[tensor].nbytes
-        op = self._graph.ops[k]
-        others = (tensor for tensor in (*op.inputs, *op.outputs) if tensor not in self._pinned)
-        return self._nbytes + _sum_made(self._graph, others)
-
-    def add(self, k: int) -> None:
-        """Pin what op ``k``, which runs once, has made for later ops."""
-        for tensor in self._graph.ops[k].outputs:
-            if self._last_use[tensor] > k:
-                self._pinned.add(tensor)
-                self._nbytes += self._graph.tensors[tensor].nbytes
-                self._ending.setdefault(self._last_use[tensor], []).append(tensor)
 
 
 def check_conceivable(problem: Problem, budget_nbytes: int) -> None:
@@ -76,12 +44,51 @@ def check_conceivable(problem: Problem, budget_nbytes: int) -> None:
         )
 
 
-def _find_last_uses(graph: Graph) -> list[int]:
-    """Return, per tensor, its last reader in graph order; the number of ops for graph outputs."""
-    last = [max(readers, default=-1) for readers in find_readers(graph)]
-    for output in graph.outputs:
-        last[output] = len(graph.ops)
-    return last
+def _count_held(graph: Graph) -> list[int]:
+    """Return, per op, the bytes of what it reads and of what earlier ops made that run once."""
+    pinned = [e for op in graph.ops if not op.recomputable for e in op.outputs]
+    bits = {e: 1 << position for position, e in enumerate(pinned)}
+    kept, needs = frozenset(graph.outputs), _find_needs(graph, bits)
+    held_nbytes: list[int] = []
+    made = kept_nbytes = 0
+    for op, needed in zip(graph.ops, needs, strict=True):
+        others = (tensor for tensor in op.inputs if tensor not in bits)
+        nbytes = kept_nbytes + _sum_made(graph, others)
+        held_nbytes.append(nbytes + _sum_made(graph, _list_bits(pinned, needed & made)))
+        for output in op.outputs if not op.recomputable else ():
+            if output in kept:
+                kept_nbytes += graph.tensors[output].nbytes
+            else:
+                made |= bits[output]
+    return held_nbytes
+
+
+def _find_needs(graph: Graph, bits: Mapping[TensorId, int]) -> list[int]:
+    """Return, per op, of which of the tensors in ``bits`` a reader cannot have run before it.
+
+    Such a reader is the op itself, or descends from it; or it comes, in the graph, after one of
+    these that runs once.
+    """
+    readers = find_readers(graph)
+    needs = [0] * len(graph.ops)
+    read_later = 0
+    for k in reversed(range(len(graph.ops))):
+        op = graph.ops[k]
+        for tensor in op.inputs:
+            needs[k] |= bits.get(tensor, 0)
+        read_later |= needs[k]
+        for reader in (reader for output in op.outputs for reader in readers[output]):
+            needs[k] |= needs[reader]
+        if not op.recomputable:
+            needs[k] |= read_later
+    return needs
+
+
+def _list_bits(tensors: Sequence[TensorId], bits: int) -> Iterator[TensorId]:
+    while bits:
+        lowest = bits & -bits
+        yield tensors[lowest.bit_length() - 1]
+        bits ^= lowest
 
 
 def _sum_made(graph: Graph, tensors: Iterable[TensorId]) -> int:

@@ -1,9 +1,11 @@
 """Whether any schedule fits at all, by going through what memory can hold.
 
-A state is the frontier (the next op to run for the first time) and the set of tensors in memory.
-From a state any op up to the frontier may run, and any tensor may be freed. When the states that
-can be reached end without the last op, no schedule with the first runs in this order fits: the
-proof for the widest space, for graphs small enough to be exhausted.
+A state is the frontier (how far in the graph the run is), the ops before it that have yet to run,
+and the set of tensors in memory. From a state any op up to the frontier may run, and any tensor may
+be freed. Where an op that runs once comes before it, the op at the frontier may be passed over if
+it cannot run now: else it could as well run and its outputs be freed. When the states that can be
+reached end without an end, no schedule fits in which no op runs ahead of one that runs once and
+comes before it: the proof for the widest space, for graphs small enough to be exhausted.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from checkmate.problem import Problem
 
 MAX_STATES = 100_000
 
-_State = tuple[int, int]
-"""The frontier, and the tensors in memory as bits."""
+_State = tuple[int, int, int]
+"""The frontier, the ops passed over and the tensors in memory, both as bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How a state was reached: from which, by which op; None: by a free."""
+    """How a state was reached: from which, by which op; None: by a free, or passing one over."""
 
     before: _State
     op: OpId | None
@@ -35,7 +37,7 @@ def find_any_order(problem: Problem, budget_nbytes: int) -> tuple[OpId, ...] | N
     The order is not made to be fast. Raises `NotFoundError` when there are too many states.
     """
     machine = _Machine(problem, budget_nbytes)
-    start: _State = (0, 0)
+    start: _State = (0, 0, 0)
     reached: dict[_State, _Step | None] = {start: None}
     pending = [start]
     while pending:
@@ -64,20 +66,30 @@ class _Machine:
         self._reads = [self._as_bits(op.inputs) for op in graph.ops]
         self._makes = [self._as_bits(op.outputs) for op in graph.ops]
         self._kept = self._as_bits(graph.outputs)
+        self._pinned = [k for k, op in enumerate(graph.ops) if not op.recomputable]
 
     def is_end(self, state: _State) -> bool:
-        return state[0] == len(self._ops) and not self._kept & ~state[1]
+        frontier, passed, live = state
+        return frontier == len(self._ops) and not passed and not self._kept & ~live
 
     def find_moves(self, state: _State) -> Iterator[tuple[_Step, _State]]:
         """Yield frees, then recomputes, then the frontier op: the last is tried first."""
-        frontier, live = state
+        frontier, passed, live = state
         used = sum(self._nbytes[tensor] for tensor in self._list_bits(live))
         for tensor in self._list_bits(live):
-            yield _Step(state, None), (frontier, live & ~(1 << tensor))
+            yield _Step(state, None), (frontier, passed, live & ~(1 << tensor))
+        if self._may_pass(frontier) and not self._can_run(frontier, frontier, live, used):
+            yield _Step(state, None), (frontier + 1, passed | 1 << frontier, live)
         for op in range(min(frontier + 1, len(self._ops))):
             if self._can_run(op, frontier, live, used):
-                after = (frontier + (op == frontier), live | self._makes[op])
+                after = (frontier + (op == frontier), passed & ~(1 << op), live | self._makes[op])
                 yield _Step(state, OpId(op)), after
+
+    def _may_pass(self, op: int) -> bool:
+        """Return whether ``op`` may run later than its turn, where that may be of use."""
+        if op == len(self._ops) or not self._ops[op].recomputable:
+            return False
+        return bool(self._pinned) and self._pinned[0] < op
 
     def _can_run(self, op: int, frontier: int, live: int, used: int) -> bool:
         is_again = op < frontier

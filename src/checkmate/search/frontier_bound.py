@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from checkmate.errors import NotFoundError
 from checkmate.milp.assemble import make_clock
-from checkmate.milp.model import Program
+from checkmate.milp.model import Program, relax
 from checkmate.milp.wide_assemble import assemble
 from checkmate.milp.wide_rows import make_frame
 from checkmate.milp.wide_windows import count_window_coefficients
@@ -33,6 +32,8 @@ Learn = Callable[[int], bool]
 _MOST_RUNS = 20_000
 """Programs with more near recomputes take too long to be worth it."""
 _MOST_WINDOW_COEFFICIENTS = 10**6
+_LEAST_OP_S = 5e-4
+"""Seconds per op below which not even the columns of a program are numbered."""
 _NODES = 200
 """Branch-and-bound nodes of each program."""
 
@@ -61,15 +62,14 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
     Raises `NoneInSpaceError` when it is proved that none fits, `InterruptError` when the user
     wants no more, `SolverError` when HiGHS fails.
     """
-    began_s, clock = time.monotonic(), make_clock(problem)
-    bound_ns = problem.costs.total_ns
+    ends_s = time.monotonic() + (math.inf if limits.time_s is None else limits.time_s)
+    clock, bound_ns = make_clock(problem), problem.costs.total_ns
     for step in _STEPS:
-        left_s = _find_left(limits, began_s)
-        program = None if left_s == 0.0 else _make_program(problem, budget_nbytes, step)
+        program = _make_program(problem, budget_nbytes, step, ends_s)
         if program is None:
             return
-        nodes = min(_NODES, limits.nodes or _NODES)
-        time_s = None if left_s is None else _find_left(limits, began_s)
+        nodes, left_s = min(_NODES, limits.nodes or _NODES), ends_s - time.monotonic()
+        time_s = max(0.0, left_s) if math.isfinite(left_s) else None
         result = solve_in_worker(program, Settings(limits.gap / 4, time_s, nodes))
         if math.isfinite(result.bound):
             bound_ns = max(bound_ns, clock.round_bound(result.bound))
@@ -79,26 +79,27 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
             return
 
 
-def _find_left(limits: Limits, began_s: float) -> float | None:
-    """Return the seconds that are left; None: no clock."""
-    if limits.time_s is None:
-        return None
-    return max(0.0, limits.time_s - (time.monotonic() - began_s))
-
-
 def _has_no_hope(result: MilpResult) -> bool:
     """Return whether even the relaxation was too large, so that larger programs are as well."""
     return result.status == "limit" and not math.isfinite(result.bound)
 
 
-def _make_program(problem: Problem, budget_nbytes: int, step: _Step) -> Program | None:
-    """Return the program of a step; None: it would be too large."""
+def _make_program(
+    problem: Problem, budget_nbytes: int, step: _Step, ends_s: float
+) -> Program | None:
+    """Return the program of a step; None: it would be too large, or take too long to write."""
+    if ends_s - time.monotonic() < _LEAST_OP_S * len(problem.graph.ops):
+        return None
     frame = make_frame(problem, budget_nbytes, step.depth)
     if len(frame.columns.run) > _MOST_RUNS:
         return None
     if step.with_windows and count_window_coefficients(frame) > _MOST_WINDOW_COEFFICIENTS:
         return None
-    program = assemble(frame, make_clock(problem), with_windows=step.with_windows)
+    clock = make_clock(problem)
+    try:
+        program = assemble(frame, clock, with_windows=step.with_windows, deadline_s=ends_s)
+    except NotFoundError:  # out of time
+        return None
     if step.is_relaxed:
-        return replace(program, is_integer=np.zeros(program.n_cols, dtype=np.bool_))
+        return relax(program)
     return program

@@ -31,15 +31,15 @@ class Effort:
     """Whether to end as soon as the order is good enough."""
 
 
-def anneal(standing: Standing, effort: Effort) -> None:
+def anneal(standing: Standing, effort: Effort, start: Sequence[OpId] | None = None) -> None:
     """Offer ever better orders until ``effort`` is spent or the phase is out of time.
 
-    Begins from the best order so far, or from that without recompute. Raises `NotFoundError` when
-    no order found fits.
+    Begins from ``start``, else from the best order so far, or from that without recompute. Raises
+    `NotFoundError` when no order found fits.
     """
     began_s, time_s = time.monotonic(), standing.limits.time_s
     tables = make_tables(standing.problem)
-    start = _choose_start(standing)
+    start = _choose_start(standing) if start is None else start
     best: Edited | None = None
     search = search_locally(tables, standing.budget_nbytes, start, effort.patience)
     for found in islice(search, effort.n_chunks):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from checkmate.errors import InfeasibleError
 from checkmate.heuristics.greedy import improve_within, make_failure
 from checkmate.heuristics.keep_all import order_all
 from checkmate.milp.chain import arrange
 from checkmate.problem import Problem
+from checkmate.search.chain_search import Report
 from checkmate.search.exact import solve_exact
 from checkmate.search.exhaust import find_any_order
-from checkmate.search.finding import Finding, Limits
+from checkmate.search.finding import Finding
 from checkmate.search.frontier_bound import bound_frontier
 from checkmate.search.local import Effort, anneal
 from checkmate.search.pipeline import Phase
-from checkmate.search.stages import solve_stages
+from checkmate.search.stages import begin_stages
 from checkmate.search.standing import Order, Standing
 from checkmate.units import format_nbytes_exactly
 
@@ -25,9 +24,6 @@ GREEDY_MOST_RUNS = 80_000
 """Ops that it runs, one parameter set after the other: a huge graph is tried with fewer of them."""
 EXACT_MAX_OPS = 200
 """Up to this many ops the paper's program is tried: its size grows with their square."""
-
-ANY_GAP = 1e9
-"""A gap that every order reaches."""
 
 ANNEALING_PATIENCE = 5
 """Rounds of annealing in a row without success after which it ends; each is longer than the one
@@ -54,32 +50,33 @@ def _run_greedy(standing: Standing) -> None:
             standing.offer(found.order, "greedy")
         if n_tried and (standing.is_ended or standing.is_out_of_time):
             break
-    if best is not None and best.peak_nbytes > standing.budget_nbytes:
+    if best is not None and best.peak_nbytes <= standing.budget_nbytes:
+        standing.draft = best.order
+    elif best is not None:
         raise make_failure(standing.problem, standing.budget_nbytes, best)
 
 
 def _relax_stages(standing: Standing) -> None:
-    """Learn the first bound of chains of stages: any gap will do."""
+    """Learn the first bound of chains of stages."""
     if standing.order is None:
         return
-    limits = standing.limits
-    # A program gets a quarter of the time, and there is but one.
-    time_s = None if limits.time_s is None else 4 * limits.time_s
-    _search_stages(standing, replace(limits, gap=ANY_GAP, time_s=time_s))
+    standing.chains = begin_stages(standing.problem, standing.budget_nbytes)
+    standing.chains.relax(standing.limits, _make_report(standing))
 
 
 def _solve_stages(standing: Standing) -> None:
-    _search_stages(standing, standing.limits)
+    problem, budget_nbytes = standing.problem, standing.budget_nbytes
+    search = standing.chains or begin_stages(problem, budget_nbytes)
+    _take(standing, search.run(standing.limits, standing.order, _make_report(standing)))
 
 
-def _search_stages(standing: Standing, limits: Limits) -> None:
+def _make_report(standing: Standing) -> Report:
     def report(order: Order | None, bound_ns: int) -> None:
         standing.raise_bound("chain-of-stages", bound_ns)
         if order is not None:
             standing.offer(order, "stages")
 
-    problem, budget_nbytes = standing.problem, standing.budget_nbytes
-    _take(standing, solve_stages(problem, budget_nbytes, limits, standing.order, report))
+    return report
 
 
 def _solve_exactly(standing: Standing) -> None:
@@ -102,6 +99,7 @@ def _exhaust(standing: Standing) -> None:
 
 
 def _anneal(standing: Standing) -> None:
+    _anneal_draft(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS))
     anneal(standing, Effort(ANNEALING_PATIENCE))
 
 
@@ -114,7 +112,15 @@ def _anneal_briefly(standing: Standing) -> None:
 
 
 def _polish(standing: Standing) -> None:
-    anneal(standing, Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False))
+    effort = Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False)
+    _anneal_draft(standing, effort)
+    anneal(standing, effort)
+
+
+def _anneal_draft(standing: Standing, effort: Effort) -> None:
+    """Begin from what the greedy found: from what programs led to, other orders are far."""
+    if standing.draft is not None:
+        anneal(standing, effort, standing.draft)
 
 
 def _bound_frontier(standing: Standing) -> None:

@@ -19,6 +19,7 @@ from checkmate.milp.chain import is_chain_of_stages
 from checkmate.milp.encode import is_frontier_advancing
 from checkmate.plan import Claim, SolverInfo, Space
 from checkmate.problem import Problem
+from checkmate.search.chain_search import ChainSearch
 from checkmate.search.claims import find_termination, is_close, run_order
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.progress import Progress
@@ -68,6 +69,11 @@ class Standing:
         self.best: Candidate | None = None
         """The fastest order so far that fits; None: there is none."""
         self._whole: Candidate | None = None
+        self.draft: Order | None = None
+        """What the greedy found: local search that begins from it may end elsewhere than that from
+        the best order so far; None: it found nothing that fits."""
+        self.chains: ChainSearch | None = None
+        """The search for chains of stages, once it has begun."""
 
     def begin(self, phase: str, share: float) -> None:
         """Enter ``phase``, which may use ``share`` of the time that is left."""

@@ -26,7 +26,7 @@ def write_job(folder: Path, program: Program, settings: Settings, start: FloatAr
     arrays = {field.name: np.asarray(getattr(program, field.name)) for field in fields(program)}
     limits = [
         math.inf if value is None else float(value)
-        for value in (settings.gap, settings.time_s, settings.nodes)
+        for value in (settings.gap, settings.time_s, settings.nodes, settings.target)
     ]
     _write(folder / _JOB, {**arrays, "settings": np.array(limits), "start": _pack(start)})
 
@@ -34,11 +34,12 @@ def write_job(folder: Path, program: Program, settings: Settings, start: FloatAr
 def read_job(folder: Path) -> tuple[Program, Settings, FloatArray | None]:
     """Return what `write_job` wrote."""
     arrays = _read(folder / _JOB)
-    gap, time_s, nodes = (float(value) for value in arrays["settings"])
+    gap, time_s, nodes, target = (float(value) for value in arrays["settings"])
     settings = Settings(
         gap,
         time_s if math.isfinite(time_s) else None,
         int(nodes) if math.isfinite(nodes) else None,
+        target if math.isfinite(target) else None,
     )
     program = Program(
         cost=_floats(arrays["cost"]),

@@ -1,42 +1,57 @@
-"""One solve with HiGHS in this process; the only place that knows highspy.
+"""One solve in this process, of a program whole or of its rows as they are missed.
 
-HiGHS is believed as little as possible. Each rule below answers a wrong answer that it gave:
+A linear program is solved without its long rows first; those that its solution breaks are added,
+and it is solved again from there. Of the memory rows of a large graph a few in a hundred are ever
+added. What each round leaves out only makes its bound lower, so the bound of every round counts.
 
-- every returned status is checked, since a refused option or model raises nothing;
-- there is a solution when the primal status says so, whatever the model status: a time limit
-  without a solution fills the values all the same;
-- "infeasible" next to a solution or an objective is a lie; without one it is believed when a
-  second solve without presolve says it again;
-- the gap is computed by the caller: HiGHS calls a solution optimal that reached the gap.
+"Infeasible" is believed when a second solve without presolve says it again.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from checkmate.errors import SolverError
-from checkmate.milp.model import FloatArray, Program
-from checkmate.solver.result import SEED, THREADS, MilpResult, Settings, Status
+from checkmate.milp.dual_bound import find_dual_bound
+from checkmate.milp.model import BoolArray, FloatArray, IntArray, Program, relax
+from checkmate.solver.result import MilpResult, Settings
+from checkmate.solver.session import Session, Watch
 
-if TYPE_CHECKING:
-    import highspy
-
-Incumbent = Callable[[FloatArray, float, float], None]
-"""Called with the values, objective and bound of each better solution."""
+_LONG = 64
+"""Coefficients above which a row waits until it is broken."""
+_MANY = 100_000
+"""Coefficients below which an integer program is solved with all rows: cuts are made from them."""
+_MOST_ADDED = 20
+"""Rows added in a round: neighbours mostly say the same."""
+_APART = 4
+"""How many rows apart those added in a round are at least."""
+_TOLERANCE = 1e-6
+"""How far a row may be broken, as a part of its upper end and absolutely."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What a running solve tells and asks."""
+class _Job:
+    """What is to be solved, and how."""
 
-    on_incumbent: Incumbent = lambda values, objective, bound: None
-    is_stopped: Callable[[], bool] = lambda: False
+    program: Program
+    settings: Settings
+    start: FloatArray | None
+    watch: Watch
+    ends_s: float
+    """When to end, of the monotonic clock."""
+
+    @property
+    def target(self) -> float:
+        """The bound that is good enough; infinite without one."""
+        return math.inf if self.settings.target is None else self.settings.target
+
+    def find_left(self) -> float | None:
+        """Return the seconds that are left; None: no clock."""
+        return None if math.isinf(self.ends_s) else max(0.0, self.ends_s - time.monotonic())
 
 
 def solve_program(
@@ -49,147 +64,113 @@ def solve_program(
 
     Raises `SolverError` when HiGHS fails or contradicts itself.
     """
-    began_s = time.monotonic()
-    watch = watch or Watch()
-    first = _Solve(program, settings, watch, presolve="choose").run(start)
+    time_s = math.inf if settings.time_s is None else settings.time_s
+    job = _Job(program, settings, start, watch or Watch(), time.monotonic() + time_s)
+    first = _solve(job, "choose")
     if first is not None and first.status != "infeasible":
         return first
-    if settings.time_s is not None:
-        left_s = settings.time_s - (time.monotonic() - began_s)
-        settings = replace(settings, time_s=max(left_s, 0.0))
-    second = _Solve(program, settings, watch, presolve="off").run(start)
+    second = _solve(job, "off")
     if second is None:
         raise SolverError("HiGHS calls a program infeasible and gives a solution of it")
     return second
 
 
-class _Solve:
-    """One HiGHS object, from the model to the checked answer."""
+def _solve(job: _Job, presolve: str) -> MilpResult | None:
+    """Return the answer; None: HiGHS contradicts itself."""
+    program = job.program
+    waits = (np.diff(program.starts) > _LONG) & np.isneginf(program.row_lower)
+    if not program.is_integer.any():
+        return _relax(job, ~waits, presolve)
+    if not waits.any() or len(program.values) < _MANY:
+        return _run_with(job, np.ones_like(waits), presolve)
+    present = ~waits
+    relaxed = _relax(job, present, presolve)
+    is_enough = relaxed is not None and relaxed.bound >= job.target
+    if relaxed is None or relaxed.status == "infeasible":
+        return relaxed
+    if is_enough or relaxed.status != "solved":
+        status = relaxed.status if relaxed.status != "solved" else "limit"
+        return replace(relaxed, status=status, values=None, objective=math.inf)
+    return _solve_by_rounds(job, present, relaxed.bound, presolve)
 
-    def __init__(
-        self, program: Program, settings: Settings, watch: Watch, *, presolve: str
-    ) -> None:
-        # Imported here so that only a solve pays for it; a banner goes to standard output.
-        import highspy  # noqa: PLC0415
 
-        self._api = highspy
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._program = program
-        self._watch = watch
-        self._set_options(settings, presolve)
-        self._pass_model()
+def _relax(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
+    """Return the answer to the relaxation; one that was not solved may have a bound too.
 
-    def run(self, start: FloatArray | None) -> MilpResult | None:
-        """Return the answer; None: it says infeasible, and contradicts itself."""
-        if start is not None:
-            solution = self._api.HighsSolution()
-            solution.col_value = list(start)
-            self._check(self._highs.setSolution(solution), "the start")
-        self._subscribe()
-        self._check(self._highs.run(), "the run", may_warn=True)
-        return self._read_answer()
+    The rows that it took are marked in ``present``.
+    """
+    program = job.program
+    order: IntArray = np.flatnonzero(present).astype(np.int32)
+    relaxed = relax(program)
+    session = Session(relaxed.take_rows(present), job.settings, job.watch, presolve=presolve)
+    bound = -math.inf
+    while True:
+        result = session.run(job.find_left())
+        if result is None or result.status == "infeasible":
+            return result
+        bound = max(bound, _find_bound(program, order, session.find_duals()))
+        if result.status != "solved" or result.values is None:
+            return replace(result, values=None, objective=math.inf, bound=bound)
+        missed = _choose_missed(program, present, result.values)
+        if not len(missed):
+            return replace(result, bound=min(bound, result.objective))
+        if bound >= job.target:
+            return replace(result, status="limit", values=None, objective=math.inf, bound=bound)
+        present[missed] = True
+        session.add_rows(relaxed.take_rows(_mark(missed, program.n_rows)))
+        order = np.concatenate((order, missed))
 
-    def _set_options(self, settings: Settings, presolve: str) -> None:
-        options: dict[str, bool | int | float | str] = {
-            "output_flag": False,
-            "threads": THREADS,
-            "random_seed": SEED,
-            "presolve": presolve,
-            "mip_rel_gap": settings.gap,
-            "mip_abs_gap": 0.0,
-            "mip_heuristic_effort": 0.2,
-        }
-        if settings.time_s is not None:
-            options["time_limit"] = settings.time_s
-        if settings.nodes is not None:
-            options["mip_max_nodes"] = settings.nodes
-        for name, value in options.items():
-            self._check(self._highs.setOptionValue(name, value), f"option {name}")
 
-    def _pass_model(self) -> None:
-        program = self._program
-        status = self._highs.passModel(
-            program.n_cols,
-            program.n_rows,
-            len(program.values),
-            int(self._api.MatrixFormat.kRowwise),
-            int(self._api.ObjSense.kMinimize),
-            program.offset,
-            program.cost,
-            program.lower,
-            program.upper,
-            program.row_lower,
-            program.row_upper,
-            program.starts,
-            program.indices,
-            program.values,
-            program.is_integer.astype(np.int32),
-        )
-        self._check(status, "the model")
+def _solve_by_rounds(
+    job: _Job, present: BoolArray, bound: float, presolve: str
+) -> MilpResult | None:
+    """Return the answer to a program, solved with the rows ``present`` and those it misses."""
+    while True:
+        result = _run_with(job, present, presolve)
+        if result is None or result.status == "infeasible":
+            return result
+        bound = max(bound, result.bound)
+        values = result.values
+        missed = () if values is None else _choose_missed(job.program, present, values)
+        if not len(missed):
+            return replace(result, bound=min(bound, result.objective))
+        if result.status == "interrupted" or job.find_left() == 0.0 or bound >= job.target:
+            return replace(result, values=None, objective=math.inf, bound=bound)
+        present[missed] = True
 
-    def _subscribe(self) -> None:
-        def tell(event: highspy.highs.HighsCallbackEvent) -> None:
-            out = event.data_out
-            values = np.array(out.mip_solution, dtype=np.float64)
-            if len(values) == self._program.n_cols:
-                self._watch.on_incumbent(values, out.objective_function_value, out.mip_dual_bound)
 
-        def ask(event: highspy.highs.HighsCallbackEvent) -> None:
-            if self._watch.is_stopped():
-                event.interrupt()
+def _run_with(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
+    """Return the answer to the program of the rows ``present``."""
+    session = Session(job.program.take_rows(present), job.settings, job.watch, presolve=presolve)
+    if job.start is not None:
+        session.begin_from(job.start)
+    return session.run(job.find_left())
 
-        self._highs.cbMipImprovingSolution.subscribe(tell)
-        self._highs.cbMipInterrupt.subscribe(ask)
-        self._highs.cbSimplexInterrupt.subscribe(ask)
 
-    def _check(self, status: highspy.HighsStatus, what: str, *, may_warn: bool = False) -> None:
-        allowed = {self._api.HighsStatus.kOk}
-        if may_warn:  # a limit that was reached is a warning
-            allowed.add(self._api.HighsStatus.kWarning)
-        if status not in allowed:
-            raise SolverError(f"HiGHS refused {what}: {status.name}")
+def _find_bound(program: Program, order: IntArray, duals: FloatArray) -> float:
+    """Return what the ``duals`` of the rows in ``order`` prove."""
+    if len(duals) != len(order):  # it was stopped before it had any
+        return -math.inf
+    all_duals = np.zeros(program.n_rows)
+    all_duals[order] = duals
+    return find_dual_bound(program, all_duals)
 
-    def _read_answer(self) -> MilpResult | None:
-        info, solution = self._highs.getInfo(), self._highs.getSolution()
-        is_mip = bool(self._program.is_integer.any())
-        status = self._read_status()
-        feasible = int(self._api.SolutionStatus.kSolutionStatusFeasible)
-        has_values = info.primal_solution_status == feasible and solution.value_valid
-        values = np.array(solution.col_value, dtype=np.float64) if has_values else None
-        objective = info.objective_function_value if has_values else math.inf
-        if status == "infeasible":
-            is_lie = has_values or (is_mip and math.isfinite(info.objective_function_value))
-            return None if is_lie else self._make_result(status, None, (math.inf, math.inf))
-        bound = -math.inf
-        if is_mip:
-            bound = info.mip_dual_bound
-        elif status == "solved":
-            bound = objective
-        return self._make_result(status, values, (objective, bound))
 
-    def _make_result(
-        self, status: Status, values: FloatArray | None, known: tuple[float, float]
-    ) -> MilpResult:
-        objective, bound = known
-        if math.isnan(objective) or math.isnan(bound):
-            raise SolverError("HiGHS returned a bound or objective that is not a number")
-        if status == "solved" and values is None:
-            raise SolverError("HiGHS says it solved a program but gives no solution of it")
-        nodes = max(int(self._highs.getInfo().mip_node_count), 0)
-        return MilpResult(status, values, objective, bound, nodes, self._highs.version())
+def _choose_missed(program: Program, present: BoolArray, values: FloatArray) -> IntArray:
+    """Return rows, ascending, that ``values`` break most and that are not ``present``."""
+    excess = program.find_row_values(values) - program.row_upper
+    excess[present] = 0.0
+    is_broken = excess > _TOLERANCE * np.maximum(1.0, np.abs(program.row_upper))
+    chosen: list[int] = []
+    for row in np.flatnonzero(is_broken)[np.argsort(-excess[is_broken], kind="stable")]:
+        if all(abs(row - other) >= _APART for other in chosen):
+            chosen.append(int(row))
+        if len(chosen) == _MOST_ADDED:
+            break
+    return np.array(sorted(chosen), dtype=np.int32)
 
-    def _read_status(self) -> Status:
-        kinds = self._api.HighsModelStatus
-        meanings: dict[object, Status] = {
-            kinds.kOptimal: "solved",
-            kinds.kInfeasible: "infeasible",
-            kinds.kUnboundedOrInfeasible: "infeasible",  # no program of ours is unbounded
-            kinds.kTimeLimit: "limit",
-            kinds.kIterationLimit: "limit",
-            kinds.kSolutionLimit: "limit",
-            kinds.kInterrupt: "interrupted",
-        }
-        status = self._highs.getModelStatus()
-        if status not in meanings:
-            raise SolverError(f"HiGHS failed: {self._highs.modelStatusToString(status)}")
-        return meanings[status]
+
+def _mark(rows: IntArray, n_rows: int) -> BoolArray:
+    marks = np.zeros(n_rows, dtype=np.bool_)
+    marks[rows] = True
+    return marks

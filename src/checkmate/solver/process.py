@@ -19,7 +19,7 @@ from checkmate.plan import SolverInfo
 from checkmate.solver.files import read_incumbent, read_result, write_job
 from checkmate.solver.result import SEED, THREADS, MilpResult, Settings
 
-_GRACE_S = 2.0
+_GRACE_S = 1.0
 """How long a worker may take to end after its time, and again after it was asked to stop."""
 
 Ending = Literal["alone", "limit", "interrupted"]

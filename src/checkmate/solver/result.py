@@ -23,6 +23,8 @@ class Settings:
     """Good enough: (objective - bound) / objective."""
     time_s: float | None = None
     nodes: int | None = None
+    target: float | None = None
+    """A bound that is good enough: nothing is gained by proving more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class MilpResult:
     objective: float
     """Of ``values``; infinite without them."""
     bound: float
-    """No solution is below; minus infinity when nothing is known, plus infinity when there is
-    none at all."""
+    """No solution is below, also where a limit ended the solve; minus infinity when nothing is
+    known, plus infinity when there is none at all."""
     nodes: int
     version: str
     """Of HiGHS."""

@@ -13,13 +13,16 @@ import resource
 import signal
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from checkmate.errors import SolverError
 from checkmate.milp.model import FloatArray
 from checkmate.solver.files import read_job, write_failure, write_incumbent, write_result
-from checkmate.solver.highs import Watch, solve_program
+from checkmate.solver.highs import solve_program
 from checkmate.solver.result import MilpResult
+from checkmate.solver.session import Watch
 
 _MEMORY_SHARE = 0.8
 """Of the machine's memory: a solve that needs more fails alone."""
@@ -27,6 +30,7 @@ _MEMORY_SHARE = 0.8
 
 def main(folder: Path) -> None:
     """Solve the job in ``folder``; leave its result, or why there is none."""
+    began_s = time.monotonic()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # HiGHS prints a banner when created, before it can be silenced, and standard output may be
     # carrying the schedule.
@@ -40,6 +44,9 @@ def main(folder: Path) -> None:
 
     try:
         program, settings, start = read_job(folder)
+        if settings.time_s is not None:  # reading a large job takes a part of it
+            left_s = max(0.0, settings.time_s - (time.monotonic() - began_s))
+            settings = replace(settings, time_s=left_s)
         watch = Watch(on_incumbent=keep, is_stopped=stop.is_set)
         write_result(folder, solve_program(program, settings, start, watch))
     except SolverError as error:

@@ -14,6 +14,7 @@ from checkmate.onnxio.model import Model
 from checkmate.onnxio.rewrite import rewrite_model
 from checkmate.onnxio.seeding import is_random, render_seeded
 from checkmate.onnxio.windows import Fences
+from checkmate.onnxio.write import copy_planned
 from checkmate.schedule import Schedule
 
 
@@ -67,8 +68,8 @@ def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
         for name, base in (("original", model.path), ("rewritten", written or model.path))
     ]
     contents: dict[Path, bytes] = {}
-    if is_random(model) or model.is_optimized:
-        contents[places[0]] = render_seeded(model.proto, model.path)
+    if is_random(model) or model.is_optimized or model.namesake is not None:
+        contents[places[0]] = render_seeded(copy_planned(model), model.path)
     if is_random(model) or written is None:
         contents[places[1]] = _render(rewriting)
     try:
