@@ -154,7 +154,7 @@ def _compare(rewrite: Callable[[], Rewritten], say: Callable[[str], object]) -> 
     model = rewritten.model
     if sum(tensor.nbytes for tensor in model.graph.tensors) > _MAX_NBYTES:
         return TOO_LARGE
-    _REWRITTEN.write_bytes(render_seeded(rewritten.proto))
+    _REWRITTEN.write_bytes(render_seeded(rewritten.proto, model.path))
     feeds = make_inputs(specify_inputs(model), 0)
     has_halves = any(known.elem_type in _HALVES for known in model.types.values())
     for manner in _choose_manners(model):
@@ -228,7 +228,7 @@ def _find_differences(manner: Manner) -> tuple[Difference, ...]:
 
 def _run_original(model: Model, manner: Manner, feeds: Mapping[str, np.ndarray]) -> bool:
     """Run the file of ``model``, or else the model that was made of it; return whether it ran."""
-    contents = [render_seeded(model.proto)]
+    contents = [render_seeded(model.proto, model.path)]
     # Within functions nothing gets a seed.
     contents[:0] = [] if is_random(model) else [model.path.read_bytes()]
     for content in contents:
