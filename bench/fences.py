@@ -21,6 +21,7 @@ import onnx
 
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
+from checkmate.onnxio.cutting import render_whole
 from checkmate.onnxio.fence_maker import PREFIX
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import HOISTED_OPS
@@ -91,7 +92,7 @@ def measure(case: Case, manner: Manner, n_timed_runs: int) -> Iterator[str]:
         for fences in FENCES:
             rewritten = rewrite_model(case.model, case.schedule, fences)
             path = folder / "rewritten.onnx"
-            path.write_bytes(rewritten.SerializeToString())
+            path.write_bytes(render_whole(rewritten, case.model.path))
             result = run(case, path, manner, n_timed_runs, folder / "rewritten.npz")
             differences = compare_outputs(original.outputs, result.outputs)
             worst = max((d.max_error for d in differences), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -232,4 +233,64 @@ def test_the_gradient_of_a_pool_has_the_shape_of_what_was_pooled(
 def test_factors_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     model = model_of(call("FusedMatMul", "x w"), {"x": ((2, 3), F), "w": ((4, 5), F)})
     with pytest.raises(InputError, match=r"multiplies \[2, 3\] by \[4, 5\], which do not fit"):
+        read_types(tmp_path, model)
+
+
+@pytest.mark.parametrize("domain", ["", MS])
+@pytest.mark.parametrize(("made", "size"), [("x_grad", 8), ("g", 8), ("x_grad", 7), ("g", 7)])
+def test_the_gradient_of_an_average_pool_has_the_shape_of_what_was_pooled(
+    tmp_path: Path, domain: str, made: str, size: int
+) -> None:
+    attributes = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]}
+    pool = call("AveragePool", "x", "y", "", **attributes)
+    other = call("AveragePool", "z", "u", "", **attributes)
+    model = model_of(pool, {"x": ((1, 2, size, size), F), "z": ((1, 2, 3, 3), F)})
+    pooled = run_types(model)["y"]
+    model.graph.node.insert(0, other)
+    model.graph.input.append(helper.make_tensor_value_info("d", F, pooled.shape))
+    model.graph.node.append(call("AveragePoolGrad", "d", made, domain, **attributes))
+    model.graph.output.append(onnx.ValueInfoProto(name=made))
+    assert read_types(tmp_path, model)[made] == floats(1, 2, size, size)
+
+
+def test_the_gradient_of_an_average_pool_that_is_not_there_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    node = call("AveragePoolGrad", "d", "g", "", kernel_shape=[2, 2])
+    with pytest.raises(InputError, match="no tensor is known of which op AveragePoolGrad"):
+        read_types(tmp_path, model_of(node, {"d": ((1, 2, 3, 3), F)}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [((4, 3), (3,)), ((3,), (4, 3)), ((2, 1, 5), (1, 7, 1)), ((2, 3), (2, 3)), ((), (2, 3))],
+)
+def test_a_gradient_is_summed_along_the_axes_of_its_broadcast(
+    tmp_path: Path, one: Shape, other: Shape
+) -> None:
+    add = call("Add", "x z", "y", "")
+    model = model_of(add, {"x": (one, F), "z": (other, F)})
+    broadcast = run_types(model)["y"]
+    for name, read in (("sx", "x"), ("sz", "z")):
+        model.graph.node.append(call("Shape", read, name, ""))
+    model.graph.node.append(call("BroadcastGradientArgs", "sx sz", "ax az"))
+    model.graph.input.append(helper.make_tensor_value_info("d", F, broadcast.shape))
+    for axes, made, shape in (("ax", "gx", "sx"), ("az", "gz", "sz")):
+        sums = call("ReduceSumTraining", f"d {axes}", f"r{made}", keepdims=1,
+                    noop_with_empty_axes=1)  # fmt: skip
+        model.graph.node.extend((sums, call("Reshape", f"r{made} {shape}", made, "")))
+        model.graph.output.append(onnx.ValueInfoProto(name=made))
+        model.graph.output.append(onnx.ValueInfoProto(name=f"r{made}"))
+    types = read_types(tmp_path, model)
+    assert (types["gx"], types["gz"]) == (floats(*one), floats(*other))
+    # What is left after the sums has as many elements as what was broadcast.
+    left = [math.prod(types[name].shape) for name in ("rgx", "rgz")]
+    assert left == [math.prod(one), math.prod(other)]
+
+
+def test_shapes_that_do_not_broadcast_are_refused_by_name(tmp_path: Path) -> None:
+    model = model_of(call("BroadcastGradientArgs", "s t", "a b"), {})
+    for name, value in (("s", [2, 3]), ("t", [2, 4])):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    with pytest.raises(InputError, match=r"shapes \[2, 3\] and \[2, 4\] do not broadcast"):
         read_types(tmp_path, model)

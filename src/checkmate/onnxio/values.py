@@ -18,6 +18,8 @@ from onnx import numpy_helper
 from checkmate.errors import InputError
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import Wiring
+from checkmate.onnxio.shape_rules import MICROSOFT
+from checkmate.onnxio.shape_rules.training import find_broadcast_axes
 
 MAX_ELEMENTS = 1024
 """A value is followed only while it is this small."""
@@ -106,11 +108,21 @@ def find_values(
     ``types`` are those of what the op reads, and of what it makes as far as they are known.
     """
     node = wiring.node
+    if (node.domain, node.op_type) == (MICROSOFT, "BroadcastGradientArgs"):
+        return _find_axes(node, values)
     if node.domain not in ("", "ai.onnx"):
         return {}
     if node.op_type in ("Shape", "Size") and node.input[0]:
         return {node.output[0]: _measure(node, types[node.input[0]].shape)}
     return _evaluate(node, values, opsets) if _is_followed(wiring, types, values) else {}
+
+
+def _find_axes(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the axes that a gradient is to be summed along, where both shapes are known."""
+    shapes = [values[name].tolist() for name in node.input if name in values]
+    axes = find_broadcast_axes(*shapes) if len(shapes) == 2 else ()
+    found = zip(node.output, axes, strict=False)
+    return {name: np.array(value, dtype=np.int64) for name, value in found if name}
 
 
 def _measure(node: onnx.NodeProto, shape: tuple[int, ...]) -> np.ndarray:

@@ -6,11 +6,14 @@ What they make follows orttraining/core/graph/training_op_defs.cc of onnxruntime
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx
 
 from checkmate.errors import InputError
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import describe
-from checkmate.onnxio.shape_rules.call import Call, Made, Rule, like
+from checkmate.onnxio.shape_rules.call import Call, Made, Rule, infer_as, like
 
 
 def _convolve(call: Call) -> Made:
@@ -32,8 +35,32 @@ def _pool(call: Call) -> Made:
     return (TensorType(call.read(0).elem_type, call.types[pool.input[0]].shape),)
 
 
+def _pool_average(call: Call) -> Made:
+    """Return the gradient of what was pooled, which the op does not read.
+
+    It is named after what it is the gradient of; else what some AveragePool of the graph read. The
+    pool makes what the gradient that is read is like.
+    """
+    gradient, stem = call.read(0), call.node.output[0].removesuffix("_grad")
+    pools = (node for node in call.makers.values() if node.op_type == "AveragePool")
+    for name in (stem, *(node.input[0] for node in pools)):
+        if name in call.types and _makes_pooled(call, name, gradient):
+            return (TensorType(gradient.elem_type, call.types[name].shape),)
+    raise InputError(f"no tensor is known of which op {describe(call.node)} makes the gradient")
+
+
+def _makes_pooled(call: Call, name: str, pooled: TensorType) -> bool:
+    """Return whether the average pool that ``call`` is the gradient of makes ``pooled`` of it."""
+    pool = onnx.NodeProto(input=[name], output=["made"], attribute=call.node.attribute)
+    try:
+        return infer_as("AveragePool")(replace(call, node=pool)) == (pooled,)
+    except onnx.shape_inference.InferenceError:
+        return False
+
+
 RULES: Mapping[str, Rule] = {
     "AbsGrad": like(0),
+    "AveragePoolGrad": _pool_average,
     "BatchNormalizationGrad": like(1, 2, 2),
     "BiasFastGeluGrad_dX": like(0),
     "BiasGeluGrad_dX": like(0),
@@ -68,7 +95,6 @@ RULES: Mapping[str, Rule] = {
 }
 """Of the com.microsoft domain."""
 
-STANDARD_RULES: Mapping[str, Rule] = {
-    name: RULES[name] for name in ("GatherGrad", "MaxPoolGrad", "SparseSoftmaxCrossEntropyGrad")
-}
+_STANDARD = ("AveragePoolGrad", "GatherGrad", "MaxPoolGrad", "SparseSoftmaxCrossEntropyGrad")
+STANDARD_RULES: Mapping[str, Rule] = {name: RULES[name] for name in _STANDARD}
 """Of the standard domain, in which onnxruntime's training build has them."""

@@ -6,7 +6,7 @@ What they make follows orttraining/core/graph/training_op_defs.cc of onnxruntime
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 
@@ -77,8 +77,35 @@ def _reduce_all(call: Call) -> Made:
     return (TensorType(elem_type if is_double else onnx.TensorProto.FLOAT, ()),)
 
 
+def find_broadcast_axes(
+    one: Sequence[int], other: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes along which each of two shapes is broadcast to the other, last first.
+
+    As in broadcast_gradient_args.cc of onnxruntime. Raises `ValueError` when they do not fit.
+    """
+    rank = max(len(one), len(other))
+    padded = [(0,) * (rank - len(shape)) + tuple(shape) for shape in (one, other)]
+    axes: tuple[list[int], list[int]] = ([], [])
+    for axis in reversed(range(rank)):
+        sizes = padded[0][axis], padded[1][axis]
+        if axis < rank - min(len(one), len(other)):
+            axes[len(one) == rank].append(axis)
+        elif sizes[0] != sizes[1]:
+            if 1 not in sizes:
+                raise ValueError(f"shapes {list(one)} and {list(other)} do not broadcast")
+            axes[sizes[0] != 1].append(axis)
+    return tuple(axes[0]), tuple(axes[1])
+
+
+def _list_broadcast_axes(call: Call) -> Made:
+    found = find_broadcast_axes(call.evaluate(0), call.evaluate(1))
+    return tuple(TensorType(onnx.TensorProto.INT64, (len(axes),)) for axes in found)
+
+
 RULES: Mapping[str, Rule] = {
     "AdamOptimizer": like(1, 4, 5, 2, 3, 6),
+    "BroadcastGradientArgs": _list_broadcast_axes,
     "ConcatTraining": _concatenate,
     "Group": flag(),
     "InPlaceAccumulator": like(0),
