@@ -52,7 +52,7 @@ Order = tuple[OpId, ...]
 Report = Callable[[Order | None, int], None]
 """Called with the best chain of stages so far, if there is one, and the bound."""
 
-_GAP_SHARE = 8
+_GAP_SHARE = 32
 """Programs are solved to this part of the gap: a schedule takes more time than they say."""
 _SLACK = 0.02
 """Units of the objective that a bound loses when it is rounded to a time, and more."""
