@@ -50,7 +50,7 @@ Report = Callable[[Order | None, int], None]
 """Called with the best chain of stages so far, if there is one, and the bound."""
 
 _GAP_SHARE = 100
-"""Programs are solved to this part of the gap: a schedule takes more time than they say."""
+"""Programs for schedules are solved to this part of the gap."""
 _SLACK = 0.02
 """Units of the objective that a bound loses when it is rounded to a time, and more."""
 
@@ -250,11 +250,11 @@ class ChainSearch:
         A bound need not be better than the gap asks for; and where nothing is left that is faster
         than the best in hand, there is no schedule to look for.
         """
-        gap, nodes = self._limits.gap / _GAP_SHARE, self._limits.nodes
+        is_bound, nodes = step.aim != "schedule", self._limits.nodes
+        gap = 0.0 if is_bound else self._limits.gap / _GAP_SHARE
         is_last = step.depth is None
         least_ns, target = self._find_least(), None
         if least_ns is not None:
-            is_bound = step.aim != "schedule"
             enough_ns = least_ns / (1 + self._limits.gap) if is_bound else least_ns
             target = enough_ns / self._clock.unit_ns * (1 + 1e-8) + _SLACK
         return Settings(
