@@ -10,7 +10,7 @@ import pytest
 
 from builders import op, problem
 from checkmate.engine.solve import solve
-from checkmate.errors import InfeasibleError
+from checkmate.errors import InfeasibleError, NoneInSpaceError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
@@ -60,7 +60,7 @@ def dropout_mlp(seed: str = "") -> str:
 def test_a_dropout_without_a_seed_runs_once_and_gradients_stay(tmp_path: Path) -> None:
     path = save(tmp_path, dropout_mlp())
     found = solve_file(path, 70, dims={"N": 512})
-    with pytest.raises(InfeasibleError, match="alone needs 1,081,357 B"):
+    with pytest.raises(NoneInSpaceError, match="no frontier-advancing schedule"):
         solve_file(path, 65, dims={"N": 512})
     counts = Counter(found.plan.schedule.order)
     dropouts = [

@@ -101,6 +101,16 @@ def test_holding_a_shape_too_long_proves_nothing() -> None:
         solve(small, 7, "auto", Limits())
 
 
+def test_no_bound_is_said_of_a_shape_held_too_long() -> None:
+    small = problem(
+        op("a", nbytes=4), op("big", "a", nbytes=3, time_ns=9), op("shape", "big", nbytes=3),
+        view("v", "a", "shape"), op("b", "v", nbytes=3), op("c", "b big", nbytes=1),
+        outputs="c",
+    )  # fmt: skip
+    plan = solve(small, run_baseline(small).peak.nbytes, "auto", Limits(gap=0.0))
+    assert (plan.time_ns, plan.claim.bound_ns) == (14, 14)
+
+
 def test_no_smallest_budget_is_said_of_a_shape_held_too_long() -> None:
     found = find_min_budget(shaped(), Limits())
     assert (found.nbytes, found.bound_nbytes) == (7, 7)

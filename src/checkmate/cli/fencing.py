@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 import click
@@ -240,6 +241,8 @@ def _make_find_need(
     model = source.model
     assert model is not None
 
+    # A plan is looked at when it is found and again when it is chosen.
+    @lru_cache(maxsize=4)
     def find_need(schedule: Schedule) -> int:
         expanded, run = expand(source.problem, model, reordering.restore(schedule), fences)
         kept_nbytes = _KEPT_NBYTES if fences == "all" else 0

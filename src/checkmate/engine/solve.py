@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from checkmate.arena import count_budget_nbytes
+from checkmate.engine.draft import find_with_shapes, make_draft
 from checkmate.engine.fit import Accepts, Goal, fit
 from checkmate.engine.min_budget import quote_min_budget
 from checkmate.engine.tighten import Draft, Find, halve_time
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId
-from checkmate.liveness import insert_frees, remove_unread
-from checkmate.plan import Claim, Plan, certify
+from checkmate.liveness import insert_frees
+from checkmate.plan import Plan, certify
 from checkmate.problem import Problem
-from checkmate.search.finding import Finding, Limits
-from checkmate.search.strategies import STRATEGIES, Strategy, begin_from
+from checkmate.search.finding import Limits
+from checkmate.search.strategies import STRATEGIES, begin_from
 from checkmate.simulate import Simulation, simulate
-from checkmate.units import format_nbytes_exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,44 +86,11 @@ def _make_find(folding: Folding, strategy: str, start: Sequence[OpId] = ()) -> F
     search = begin_from(start, strategy) if start else STRATEGIES[strategy]
 
     def find(live_nbytes: int, limits: Limits) -> Draft:
-        try:
-            return _make_draft(folding, search(folding.folded, live_nbytes, limits))
-        except (InfeasibleError, NotFoundError) as error:
-            if isinstance(error, UnsuitableError) or not folding.spare_nbytes:
-                raise
-            return _find_tighter(folding, search, live_nbytes, limits, error)
+        if folding.spare_nbytes:
+            return find_with_shapes(folding, search, live_nbytes, limits)
+        return make_draft(folding, search(folding.folded, live_nbytes, limits))
 
     return find
-
-
-def _find_tighter(
-    folding: Folding, search: Strategy, live_nbytes: int, limits: Limits, error: CheckmateError
-) -> Draft:
-    """Return what fits only as it holds no computed shape longer than its view needs it.
-
-    Raises ``error``, of the folded problem, when it is proved of the one with its views too.
-    """
-    draft = None
-    try:
-        more_nbytes = live_nbytes + folding.spare_nbytes
-        draft = _make_draft(folding, search(folding.folded, more_nbytes, limits))
-    except InfeasibleError:
-        raise error from None
-    except NotFoundError:
-        pass  # what was found before this says no more
-    if draft is None or simulate(folding.original, draft.schedule).peak.nbytes > live_nbytes:
-        budget = format_nbytes_exactly(live_nbytes)
-        raise NotFoundError(f"no schedule found that fits in {budget}", hint="raise --budget")
-    return draft
-
-
-def _make_draft(folding: Folding, finding: Finding) -> Draft:
-    """Return what ``finding``, of the folded problem, is with its views."""
-    problem = folding.original
-    order = remove_unread(folding.folded.graph, finding.order)
-    schedule = insert_frees(problem.graph, folding.unfold(order))
-    time_ns = simulate(problem, schedule).time_ns
-    return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
 
 
 def _share_time(problem: Problem, limits: Limits) -> Limits:
@@ -138,18 +105,6 @@ def _certify_draft(folding: Folding, goal: Goal, limits: Limits, draft: Draft, f
         draft = fit(folding, goal, halve_time(limits), draft, find)
     budget_nbytes = goal.budget_nbytes
     return certify(problem, draft.schedule, budget_nbytes, draft.claim)
-
-
-def _raise_bound(claim: Claim, view_ns: int, time_ns: int) -> Claim:
-    """Return ``claim`` with the time of the views in its bound.
-
-    Leaving out what is unread may put a schedule outside the space of the bound and ahead of it;
-    then nothing in that space is faster, which is the claim.
-    """
-    bound_ns = claim.bound_ns + view_ns
-    if time_ns <= bound_ns:
-        return replace(claim, bound_ns=time_ns, termination="optimal")
-    return replace(claim, bound_ns=bound_ns)
 
 
 def _add_smallest_budget(

@@ -36,6 +36,8 @@ class FenceMaker:
         self._token = ""
         self._shapes: dict[int, str] = {}
         self._fenced: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        """Per name that was asked for, the last number that was given to it."""
 
     def start_fence(self, position: int, measured: Sequence[str]) -> None:
         """Begin the fence before ``position`` of the schedule; it waits for ``measured``."""
@@ -126,9 +128,11 @@ class FenceMaker:
         return name
 
     def _reserve(self, name: str) -> str:
-        chosen, number = name, 1
+        number = self._numbers.get(name, 0) + 1
+        chosen = f"{name}_{number}" if number > 1 else name
         while chosen in self._taken:
             number += 1
             chosen = f"{name}_{number}"
+        self._numbers[name] = number
         self._taken.add(chosen)
         return chosen

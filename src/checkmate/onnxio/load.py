@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from checkmate.errors import InputError
+from checkmate.onnxio.cutting import is_cut, read_cut
 from checkmate.onnxio.order import list_bodies
 from checkmate.onnxio.sanity import (
     check_structure,
@@ -19,15 +20,15 @@ from checkmate.onnxio.sanity import (
 
 
 def load_proto(path: Path) -> onnx.ModelProto:
-    """Return the model in ``path``; the weights of external data are not read.
+    """Return the model in ``path``; neither external nor large weights are read.
 
-    Raises `InputError` when the file cannot be read, is not an ONNX model, or names external
-    data outside its own folder.
+    `render_whole` puts the large ones back. Raises `InputError` when the file cannot be read, is
+    not an ONNX model, or names external data outside its own folder.
     """
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"cannot read {str(path)!r}: it is not a regular file")
-        content = path.read_bytes()
+        content, n_cut = read_cut(path)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
     if not content:
@@ -47,6 +48,9 @@ def load_proto(path: Path) -> onnx.ModelProto:
             hint="give an ONNX model (.onnx)",
         )
     check_structure(proto)
+    weights = (tensor for graph in walk_graphs(proto.graph) for tensor in graph.initializer)
+    if sum(map(is_cut, weights)) > n_cut:
+        raise InputError(f"{str(path)!r} has weights that are marked as left in a file")
     for tensor in find_external(proto):
         _check_location(path, tensor)
     return proto

@@ -13,6 +13,8 @@ from dataclasses import replace
 import onnx
 from onnx import helper
 
+from checkmate.errors import InputError
+from checkmate.onnxio.cutting import is_cut
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
 from checkmate.onnxio.read import build_model
@@ -169,7 +171,11 @@ def _restore_initializers(model: Model, graph: onnx.GraphProto, optimized: onnx.
     read = {name for node in graph.node for name in wire(node).reads}
     needed = read.union(item.name for item in (*graph.output, *graph.input))
     kept = [t for t in graph.initializer if t.name in weights and t.name in needed]
-    kept += [t for t in optimized.initializer if t.name in needed and t.name not in weights]
+    made = [t for t in optimized.initializer if t.name in needed and t.name not in weights]
+    large = next((tensor.name for tensor in made if is_cut(tensor)), None)
+    if large is not None:
+        raise InputError(f"onnxruntime made a large constant of the model, {large!r}")
+    kept += made
     del graph.initializer[:]
     graph.initializer.extend(kept)
 

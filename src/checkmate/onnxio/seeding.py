@@ -5,10 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 
 from checkmate.graph import OpId
+from checkmate.onnxio.cutting import render_whole
 from checkmate.onnxio.effects import SEEDED, find_pins
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import wire
@@ -41,11 +43,12 @@ def is_random(model: Model) -> bool:
     return any(map(_is_unseeded, _walk_nodes(model.proto)))
 
 
-def render_seeded(proto: onnx.ModelProto) -> bytes:
+def render_seeded(proto: onnx.ModelProto, source: Path) -> bytes:
     """Return ``proto`` as a file in which each random node without a seed has one.
 
-    It follows from the name of what the node makes: the same in each graph that makes that tensor,
-    while a copy of the node gets another. What is drawn twice is not the same twice, as without.
+    ``source`` is the file that it was read from, or made from what was. The seed follows from the
+    name of what the node makes: the same in each graph that makes that tensor, while a copy of the
+    node gets another. What is drawn twice is not the same twice, as without.
     """
     seeded = onnx.ModelProto()
     seeded.CopyFrom(proto)
@@ -55,8 +58,7 @@ def render_seeded(proto: onnx.ModelProto) -> bytes:
             seed = zlib.crc32(node.output[0].encode()) >> 12
             value = seed if node.op_type == "Dropout" else float(seed)
             node.attribute.append(onnx.helper.make_attribute("seed", value))
-    content: bytes = seeded.SerializeToString()
-    return content
+    return render_whole(seeded, source)
 
 
 def _walk_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

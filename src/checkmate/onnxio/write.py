@@ -11,6 +11,7 @@ import onnx
 
 from checkmate.errors import InputError
 from checkmate.files import write_files
+from checkmate.onnxio.cutting import measure_cut, render_whole
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import wire
 from checkmate.onnxio.rewrite import rewrite_model
@@ -41,7 +42,7 @@ def render_model(
     """
     if weights is None:
         weights = place_weights(measure_weights(model.proto), model.path, path, copies=False)
-    return _render(rewrite_model(model, schedule, fences), weights)
+    return _render(rewrite_model(model, schedule, fences), weights, model.path)
 
 
 def render_planned(model: Model, path: Path) -> bytes:
@@ -51,7 +52,7 @@ def render_planned(model: Model, path: Path) -> bytes:
     """
     planned = copy_planned(model)
     weights = place_weights(measure_weights(planned), model.path, path, copies=False)
-    return _render(planned, weights)
+    return _render(planned, weights, model.path)
 
 
 def copy_planned(model: Model) -> onnx.ModelProto:
@@ -95,9 +96,9 @@ def place_planned(model: Model) -> Iterator[Path]:
         yield path
 
 
-def _render(proto: onnx.ModelProto, weights: Sequence[WeightFile]) -> bytes:
+def _render(proto: onnx.ModelProto, weights: Sequence[WeightFile], source: Path) -> bytes:
     relocate_weights(proto, weights)
-    if proto.ByteSize() > _MAX_NBYTES:
-        raise InputError(f"the written model has {proto.ByteSize()} B, above 2 GiB")
-    content: bytes = proto.SerializeToString(deterministic=True)
-    return content
+    nbytes = proto.ByteSize() + measure_cut(proto)
+    if nbytes > _MAX_NBYTES:
+        raise InputError(f"the written model has {nbytes} B, above 2 GiB")
+    return render_whole(proto, source)

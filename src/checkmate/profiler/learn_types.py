@@ -8,6 +8,7 @@ from pathlib import Path
 
 from checkmate.errors import RunError
 from checkmate.files import write_files
+from checkmate.onnxio.cutting import render_whole
 from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.probe import Probe, build_probe
@@ -29,7 +30,7 @@ def learn_types(path: Path, dims: Mapping[str, int]) -> dict[str, TensorType]:
     with tempfile.TemporaryDirectory(prefix=".checkmate-") as outputs:
         file = (folder or Path(outputs)) / f"{Path(outputs).name}.onnx"
         try:
-            write_files({file: probe.proto.SerializeToString()})
+            write_files({file: render_whole(probe.proto, path)})
             return _run(probe, file, Path(outputs) / "types.npz")
         except RunError as error:
             raise RunError(

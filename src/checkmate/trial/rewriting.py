@@ -69,7 +69,7 @@ def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
     ]
     contents: dict[Path, bytes] = {}
     if is_random(model) or model.is_optimized or model.namesake is not None:
-        contents[places[0]] = render_seeded(copy_planned(model))
+        contents[places[0]] = render_seeded(copy_planned(model), model.path)
     if is_random(model) or written is None:
         contents[places[1]] = _render(rewriting)
     try:
@@ -85,5 +85,7 @@ def write_pair(rewriting: Rewriting, folder: Path) -> Iterator[Files]:
 
 def _render(rewriting: Rewriting) -> bytes:
     if rewriting.written is not None:
-        return render_seeded(load_proto(rewriting.written))
-    return render_seeded(rewrite_model(rewriting.model, rewriting.schedule, rewriting.fences))
+        return render_seeded(load_proto(rewriting.written), rewriting.written)
+    model = rewriting.model
+    rewritten = rewrite_model(model, rewriting.schedule, rewriting.fences)
+    return render_seeded(rewritten, model.path)
