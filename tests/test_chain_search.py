@@ -22,7 +22,7 @@ from checkmate.milp.chain_hops import find_hops, has_few_near
 from checkmate.milp.model import relax
 from checkmate.problem import Problem
 from checkmate.search import chain_search
-from checkmate.search.chain_drafts import choose, find_used
+from checkmate.search.chain_drafts import choose, find_used, join_stages
 from checkmate.search.chain_steps import Step
 from checkmate.search.finding import Limits
 from checkmate.search.frontier_bound import bound_frontier
@@ -79,9 +79,16 @@ def test_a_relaxation_recomputes_some_ops_of_many() -> None:
     result = solve_program(relax(assemble(frame, make_clock(small), ()).program), Settings())
     assert result.values is not None
     used = find_used(frame, result.values)
-    assert 0 < len(used) < len(frame.columns.again) / 2
-    again = [k for k, column in frame.columns.again.items() if result.values[column] > 0.1]
-    assert used.issuperset(k for k in again if k not in frame.columns.returns)
+    assert 0 < sum(map(len, used)) < len(frame.columns.run) / 4
+    assert all(set(ops) <= set(near) for ops, near in zip(used, frame.hops.near, strict=True))
+    cost_ns = sum(small.costs.time_ns[k] for ops in used for k in ops)
+    assert cost_ns > 0
+
+
+def test_windows_are_joined_stage_by_stage() -> None:
+    a, b, c = OpId(1), OpId(2), OpId(3)
+    assert join_stages([[a], []], [[b, c], [a]]) == [[a, b, c], [a]]
+    assert join_stages([[a], [b]], None) == [[a], [b]]
 
 
 def test_near_recomputes_of_chosen_ops_and_those_of_the_windows_are_chosen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from checkmate.graph import OpId
 from checkmate.heuristics.staged import order_in_stages
@@ -46,10 +47,18 @@ def weigh(frame: Frame, values: FloatArray) -> list[float]:
     return weights
 
 
-def find_used(frame: Frame, values: FloatArray) -> frozenset[OpId]:
-    """Return the ops of which ``values`` make near recomputes, in whole or in part."""
-    runs = frame.columns.run.items()
-    return frozenset(k for (_, k), column in runs if values[column] > _USED)
+def find_used(frame: Frame, values: FloatArray) -> list[list[OpId]]:
+    """Return, per stage, the near recomputes that ``values`` make, in whole or in part."""
+    used: list[list[OpId]] = [[] for _ in frame.chain.stages]
+    for (s, k), column in frame.columns.run.items():
+        if values[column] > _USED:
+            used[s].append(k)
+    return used
+
+
+def join_stages(windows: Windows, others: Windows | None) -> list[list[OpId]]:
+    """Return the recomputes of both, per stage; None: there are no others."""
+    return [[*some, *more] for some, more in zip_longest(windows, others or (), fillvalue=())]
 
 
 def choose(frame: Frame, used: Collection[OpId], windows: Windows | None) -> list[list[OpId]]:

@@ -1,18 +1,15 @@
 """One search among the chains of stages of a graph, which may go on where it was left.
 
-Evicting runs find a first schedule and a relaxation the first bound. Where that is not close
-enough, programs without deep recomputes improve the schedule, and programs that have every schedule
-of the class, with ever more of its recomputes near, improve the bound. Memory rows of recomputes
-are added only for the stages in which a schedule that a program led to was above the budget; a
-small program has them all from the start. A program for schedules recomputes only the ops that its
-relaxation does, and the best schedule so far: one in five, and seldom too few.
+Evicting runs find a first schedule and a relaxation the first bound, programs without deep
+recomputes better schedules, and programs that have every schedule of the class better bounds;
+`docs/chain-of-stages.md` says which, in what order.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from checkmate.errors import InterruptError, NoneInSpaceError, NotFoundError, SolverError
 from checkmate.graph import OpId
@@ -30,7 +27,7 @@ from checkmate.milp.chain_hops import has_few_near
 from checkmate.milp.model import FloatArray, Program, relax
 from checkmate.plan import Claim, Space
 from checkmate.problem import Problem
-from checkmate.search.chain_drafts import choose, draft, find_used, weigh
+from checkmate.search.chain_drafts import choose, draft, find_used, join_stages, weigh
 from checkmate.search.chain_steps import (
     FIRST_DEPTH,
     MOST_NEAR,
@@ -43,7 +40,7 @@ from checkmate.search.claims import find_termination, is_close, make_failure, ru
 from checkmate.search.finding import Finding, Limits
 from checkmate.search.incumbent import Incumbent
 from checkmate.solver.process import describe_solver, solve_in_worker
-from checkmate.solver.result import MilpResult, Settings
+from checkmate.solver.result import MilpResult, Settings, Status
 
 STRATEGY = "stages"
 SPACE: Space = "chain-of-stages"
@@ -52,12 +49,10 @@ Order = tuple[OpId, ...]
 Report = Callable[[Order | None, int], None]
 """Called with the best chain of stages so far, if there is one, and the bound."""
 
-_GAP_SHARE = 8
-"""Programs are solved to this part of the gap: a schedule takes more time than they say."""
+_GAP_SHARE = 100
+"""Programs for schedules are solved to this part of the gap."""
 _SLACK = 0.02
 """Units of the objective that a bound loses when it is rounded to a time, and more."""
-_LIMITED = MilpResult("limit", None, math.inf, -math.inf, 0, "")
-_STOPPED = MilpResult("interrupted", None, math.inf, -math.inf, 0, "")
 
 
 class ChainSearch:
@@ -135,11 +130,17 @@ class ChainSearch:
         self._relaxed = result.values
 
     def _solve(self, step: Step) -> None:
+        """Solve the programs of ``step``."""
+        if step.aim != "schedule":
+            self._solve_frame(step, self._make_bounding(step.depth))
+            return
+        for frame in self._choose(step):
+            self._solve_frame(step, frame)
+
+    def _solve_frame(self, step: Step, frame: Frame) -> None:
         """Solve one program, again and again while rows are missing."""
-        is_choice = step.aim == "schedule"
-        frame = self._choose(step) if is_choice else self._make_bounding(step.depth)
         stages = set(range(len(self._chain.stages))) if step.aim == "both" else set()
-        while frame is not None and not self._is_done():
+        while not self._is_done():
             assembly = self._assemble(frame, sorted(stages))
             if assembly is None:
                 return
@@ -156,22 +157,23 @@ class ChainSearch:
     def _make_bounding(self, depth: int | None) -> Frame:
         return make_bounding_frame(self._chain, self._problem, self._budget_nbytes, depth)
 
-    def _choose(self, step: Step) -> Frame | None:
-        """Return the frame of the ops that the relaxation of ``step``, or one before, recomputes.
+    def _choose(self, step: Step) -> Iterator[Frame]:
+        """Yield frames of what the relaxation of ``step`` recomputes, then of all of these ops.
 
-        None: no schedule of ``step`` is better than the best so far, or there was no time to know.
+        Nothing where no schedule of ``step`` is better than the best so far, or time ran out.
         """
         given = self._chain, self._problem, self._budget_nbytes
         frame = make_limiting_frame(*given, step.depth)
         assembly = self._assemble(frame, ())
         if assembly is None:
-            return None
-        settings = self._make_settings(step)
-        result = self._ask(relax(assembly.program), None, settings)
-        if result.values is None or result.bound >= (settings.target or math.inf):
-            return None
-        self._chosen |= find_used(frame, result.values)
-        return make_chosen_frame(*given, choose(frame, self._chosen, self._best.windows))
+            return
+        result = self._ask(relax(assembly.program), None, self._make_settings(step))
+        if result.values is None:
+            return
+        used = find_used(frame, result.values)
+        self._chosen |= {k for ops in used for k in ops}
+        yield make_chosen_frame(*given, join_stages(used, self._best.windows))
+        yield make_chosen_frame(*given, choose(frame, self._chosen, self._best.windows))
 
     def _assemble(self, frame: Frame, stages: Sequence[int]) -> Assembly | None:
         """Return the program with the windows of ``stages``; None: there was no time for it."""
@@ -248,11 +250,11 @@ class ChainSearch:
         A bound need not be better than the gap asks for; and where nothing is left that is faster
         than the best in hand, there is no schedule to look for.
         """
-        gap, nodes = self._limits.gap / _GAP_SHARE, self._limits.nodes
+        is_bound, nodes = step.aim != "schedule", self._limits.nodes
+        gap = 0.0 if is_bound else self._limits.gap / _GAP_SHARE
         is_last = step.depth is None
         least_ns, target = self._find_least(), None
         if least_ns is not None:
-            is_bound = step.aim != "schedule"
             enough_ns = least_ns / (1 + self._limits.gap) if is_bound else least_ns
             target = enough_ns / self._clock.unit_ns * (1 + 1e-8) + _SLACK
         return Settings(
@@ -292,6 +294,7 @@ class ChainSearch:
             order, time_ns = best.order, best.time_ns
             bound_ns = min(self._bound_ns, time_ns)
         else:  # that none fits would have been learned; a program for schedules knows nothing of it
-            raise self._make_failure(_STOPPED if interrupted else _LIMITED)
+            status: Status = "interrupted" if interrupted else "limit"
+            raise self._make_failure(MilpResult(status, None, math.inf, -math.inf, 0, ""))
         termination = find_termination(time_ns, bound_ns, self._limits, interrupted=interrupted)
         return Finding(order, Claim(STRATEGY, space, bound_ns, termination, describe_solver()))

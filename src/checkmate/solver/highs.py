@@ -29,6 +29,9 @@ _MOST_ADDED = 20
 """Rows added in a round: neighbours mostly say the same."""
 _APART = 4
 """How many rows apart those added in a round are at least."""
+_TIGHT = 0.97
+"""What is this close to the upper end of a row in a solution of the relaxation, or in the solution
+to begin from, may break it in others: an integer program has the row from the start."""
 _TOLERANCE = 1e-6
 """How far a row may be broken, as a part of its upper end and absolutely."""
 
@@ -85,12 +88,11 @@ def _solve(job: _Job, presolve: str) -> MilpResult | None:
         return _run_with(job, np.ones_like(waits), presolve)
     present = ~waits
     relaxed = _relax(job, present, presolve)
-    is_enough = relaxed is not None and relaxed.bound >= job.target
-    if relaxed is None or relaxed.status == "infeasible":
+    if relaxed is None or relaxed.status != "solved":
         return relaxed
-    if is_enough or relaxed.status != "solved":
-        status = relaxed.status if relaxed.status != "solved" else "limit"
-        return replace(relaxed, status=status, values=None, objective=math.inf)
+    for values in (relaxed.values, job.start):
+        if values is not None:
+            present |= program.find_row_values(values) > _TIGHT * program.row_upper
     return _solve_by_rounds(job, present, relaxed.bound, presolve)
 
 
@@ -111,11 +113,11 @@ def _relax(job: _Job, present: BoolArray, presolve: str) -> MilpResult | None:
         bound = max(bound, _find_bound(program, order, session.find_duals()))
         if result.status != "solved" or result.values is None:
             return replace(result, values=None, objective=math.inf, bound=bound)
+        if bound >= job.target:
+            return replace(result, status="limit", values=None, objective=math.inf, bound=bound)
         missed = _choose_missed(program, present, result.values)
         if not len(missed):
             return replace(result, bound=min(bound, result.objective))
-        if bound >= job.target:
-            return replace(result, status="limit", values=None, objective=math.inf, bound=bound)
         present[missed] = True
         session.add_rows(relaxed.take_rows(_mark(missed, program.n_rows)))
         order = np.concatenate((order, missed))
