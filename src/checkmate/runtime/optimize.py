@@ -18,6 +18,8 @@ MAX_FOLDED_NBYTES = 2**12
 _TIMEOUT_S = 600.0
 _MAX_REPEATS = 6
 """Of optimization; two were seen to be needed, where casts cancel."""
+_MAX_REPEATED_NODES = 10_000
+"""The time that onnxruntime takes grows with the square of the graph: 20 s for 20,000 nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def _repeat(worker: Worker, task: OptimizeTask) -> None:
     made = Path(task.optimized)
     further = made.with_name("further.onnx")
     n_nodes = len(load_proto(made).graph.node)
-    for _ in range(_MAX_REPEATS):
+    for _ in range(_MAX_REPEATS if n_nodes <= _MAX_REPEATED_NODES else 0):
         _ask(worker, replace(task, model=str(made), optimized=str(further)))
         n_left = len(load_proto(further).graph.node)
         if n_left >= n_nodes:
