@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 from checkmate.arena import find_arena_peak
@@ -20,6 +23,7 @@ from checkmate.runtime.execute import RunOptions, run_model
 from checkmate.runtime.limited import LimitedRuns
 from checkmate.runtime.protocol import Settings
 from checkmate.simulate import simulate
+from default_runs import feeds_of, rewrite
 from onnx_models import save
 from trials import solve_file
 
@@ -162,3 +166,24 @@ g (bool c, float[4] x) => (float[4] y) {
 def test_what_depends_on_data_is_refused_by_name(tmp_path: Path, body: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_model(save(tmp_path, body), {})
+
+
+def test_a_scan_behind_fences_knows_what_its_body_makes(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        """g (float[6, 64, 64] x, float[64, 64] w) => (float[64, 64] y, float[6, 64, 64] z) {
+        a = Exp(w) b = Exp(a) c = Add(a, b)
+        y, z = Scan <num_scan_inputs = 1, body = t (float[64, 64] s, p) => (float[64, 64] u, v) {
+            v = MatMul(p, s) u = Add(s, v) }> (c, x) }""",
+    )
+    rewritten = onnx.load_from_string(rewrite(path, "a b c y", "all"))
+    scan = next(node for node in rewritten.graph.node if node.op_type == "Scan")
+    body = next(attribute.g for attribute in scan.attribute if attribute.name == "body")
+    shapes = [[d.dim_value for d in out.type.tensor_type.shape.dim] for out in body.output]
+    assert shapes == [[64, 64], [64, 64]]
+    session = ort.InferenceSession(rewritten.SerializeToString())
+    given = ort.InferenceSession(str(path))
+    for one, other in zip(
+        session.run(None, feeds_of(path)), given.run(None, feeds_of(path)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)

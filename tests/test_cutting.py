@@ -81,12 +81,14 @@ def test_neither_reading_nor_writing_holds_several_copies(tmp_path: Path) -> Non
     tracemalloc.stop()
 
 
-def test_a_file_that_shrank_since_it_was_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_it_was_read_is_refused(tmp_path: Path) -> None:
     path = save_proto(tmp_path, make_model())
     proto = load_proto(path)
-    path.write_bytes(path.read_bytes()[: CUT_NBYTES // 2])
-    with pytest.raises(InputError, match="is shorter than when it was read"):
-        render_whole(proto, path)
+    content = path.read_bytes()
+    for other in (content[: CUT_NBYTES // 2], content + b"\x32\x00", b"\x00" * len(content)):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match="has changed since it was read"):
+            render_whole(proto, path)
     path.unlink()
     with pytest.raises(InputError, match=r"cannot read .* again"):
         render_whole(proto, path)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
 from checkmate.onnxio.fence_maker import FenceMaker
+from checkmate.onnxio.fences import find_obstacle
+from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.windows import Fences
 from checkmate.onnxio.write import place_planned
@@ -23,6 +26,7 @@ e2 = Add(e, a) f = MatMul(e2, b) g = Cast <to = 1> (f) h = Add(g, v) i = Cast <t
 j = Mul(i, d) loss = Cast <to = 1> (j) }"""
 KEPT = """training (float16[64, 64] x) => (float16[64, 64] y) {
 a = Transpose(x) b = Transpose(a) y = Transpose(b) }"""
+HALF = TensorType(onnx.TensorProto.FLOAT16, (64, 64))
 LEVELS = ("DISABLE_ALL", "ENABLE_ALL")
 
 
@@ -48,11 +52,11 @@ def test_no_fence_makes_onnxruntime_compute_in_float32(
 
 
 def test_the_size_of_a_half_is_taken_of_nothing() -> None:
-    maker = FenceMaker(set(), 18, {"half": 2, "scalar": 0})
+    maker = FenceMaker(set(), 18, {"half": HALF, "scalar": replace(HALF, shape=())})
     for name in ("whole", "half", "scalar"):
         maker.measure(name)
     kinds = [node.op_type for node in maker.nodes]
-    assert kinds == ["Size", "Constant", "Slice", "Cast", "Size", "Cast", "Size"]
+    assert kinds == ["Size", "Constant", "Slice", "IsNaN", "Size", "IsNaN", "Size"]
 
 
 def test_the_plan_of_mixed_precision_is_the_run(tmp_path: Path) -> None:
@@ -71,4 +75,24 @@ def test_the_plan_of_mixed_precision_is_the_run(tmp_path: Path) -> None:
     solved = solve_file(path, 75, optimize="extended")
     assert len(solved.plan.schedule.order) > len(solved.source.problem.graph.ops)
     judgement = judge_trial(solved, run(solved, ("scheduled", "default-no-pattern")))
+    assert judgement.failures == ()
+
+
+def test_without_the_casts_of_onnxruntime_a_model_of_halves_has_no_fences(tmp_path: Path) -> None:
+    model = read_model(save(tmp_path, MIXED), {})
+    assert "casts" in str(find_obstacle(model, "cpu"))
+    assert find_obstacle(model, "cuda") is None
+    assert find_obstacle(optimize_model(model, "extended", "cpu").model, "cpu") is None
+
+
+def test_a_loss_of_half_precision_holds_its_fence(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        """training (float16[32, 32] x, float16[32, 32] w) => (float16 loss, float16[32, 32] g) {
+        a = MatMul(x, w) b = Tanh(a) loss = ReduceMean <keepdims = 0> (b) c = Mul(b, b)
+        d = Sub(x, c) e = Transpose <perm = [1, 0]> (x) g = MatMul(e, d) }""",
+    )
+    solved = solve_file(path, 110, optimize="extended")
+    assert solved.rewriting.fences == "all"
+    judgement = judge_trial(solved, run(solved, ("scheduled", "default-no-pattern")), 10**6)
     assert judgement.failures == ()

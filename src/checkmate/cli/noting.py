@@ -58,7 +58,8 @@ def _list_cpu_doubts(model: Model) -> Iterator[str]:
     if halved is not None and not model.is_optimized:
         yield (
             f"on the CPU, onnxruntime computes most ops of half precision, like that of {halved!r},"
-            " in float32: a run takes more memory than is planned; --optimize basic plans that too"
+            " in float32, between casts of its own: bytes and order of a run are not those of this"
+            " plan; with --optimize basic the casts are planned too"
         )
     racing = find_races(model.nodes)
     if racing:

@@ -20,7 +20,7 @@ from checkmate.cli.options import (
 )
 from checkmate.cli.outputs import check_outputs
 from checkmate.cli.report import echo_note, print_table
-from checkmate.cli.source import Asked, read_planned
+from checkmate.cli.source import Asked, list_input_files, read_planned
 from checkmate.engine.solve import run_baseline
 from checkmate.files import write_files
 from checkmate.formats.costs_json import make_record, render_costs
@@ -66,7 +66,7 @@ def command(
     to the current folder, named after MODEL.
     """
     path = output or Path(f"{model.stem}.costs.json")
-    check_outputs({"the costs file": path}, [model])
+    check_outputs({"the costs file": path}, list_input_files(model, "auto"))
     asked = Asked(
         parse_dims(dims), provider=provider, optimize=optimize, shapes_from_run=shapes_from_run
     )

@@ -126,8 +126,8 @@ def _print_proof(proof: Proof, judgement: Judgement) -> None:
 def _list_notes(trial: Trial, judgement: Judgement) -> Iterator[str]:
     if any(pair.is_single_threaded for pair in trial.pairs):
         yield (
-            "outputs were compared with one thread: with several, they differ between runs of"
-            " one graph too where onnxruntime's kernels race (ScatterND with a reduction)"
+            "outputs were compared with one thread: with several they were not equal, as kernels"
+            " add up in another order then, or race (ScatterND with a reduction)"
         )
     if trial.pairs[0].rewritten.meter != "allocator":
         yield (

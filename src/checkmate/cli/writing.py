@@ -67,6 +67,8 @@ class Files:
 def choose_files(wanted: Wanted, costs: str) -> Files:
     """Return the files to write; refuse those that cannot be before any work is done."""
     model, output, onnx_path = wanted.model, wanted.output, wanted.onnx_path
+    if STANDARD_OUTPUT in (onnx_path, wanted.optimized):
+        raise UsageError("a model is not written to standard output", hint="give --onnx a file")
     is_problem = is_document(model)
     ends = {} if is_problem else measure_weights(load_proto(model))
     data = _find_data(wanted, ends)

@@ -57,7 +57,7 @@ def solve_with_room(
             claim = _take_bound(plan, first.claim, limits)
             return certify(problem, plan.schedule, budget_nbytes, claim)
         # Where bytes alone count, all that is above the peak is room already.
-        if plan.claim.termination == "interrupted":
+        if plan.claim.termination == "interrupted" or clock.is_over:
             break
         had_nbytes = plan.peak.nbytes if problem.arena is None else search_nbytes
         search_nbytes = had_nbytes - excess_nbytes

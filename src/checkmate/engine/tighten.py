@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from checkmate.arena import count_budget_nbytes, is_within
+from checkmate.engine.clock import Clock
 from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
 from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
@@ -67,7 +67,7 @@ class _Attempts:
 
     def __init__(self, problem: Problem, budget_nbytes: int, limits: Limits, first: Draft) -> None:
         self._problem, self._budget_nbytes, self._limits = problem, budget_nbytes, limits
-        self._deadline = None if limits.time_s is None else time.monotonic() + limits.time_s
+        self._clock = Clock(limits)
         self._claim = first.claim
         self._best: Draft | None = None
         self._n_attempts = 0
@@ -79,10 +79,7 @@ class _Attempts:
 
     def share_time(self) -> Limits:
         """Return the limits of the next search: half of the time that is left."""
-        if self._deadline is None:
-            return self._limits
-        left_s = max(0.0, self._deadline - time.monotonic())
-        return halve_time(replace(self._limits, time_s=left_s))
+        return self._clock.take(0.5)
 
     def add(self, live_nbytes: int, draft: Draft) -> None:
         """Note what a search returned."""
@@ -112,7 +109,8 @@ class _Attempts:
     def choose_next(self) -> int | None:
         """Return the next budget of bytes to try; None: no more."""
         is_good = self._best is not None and self._is_close(self._best)
-        if is_good or self._n_attempts >= N_ATTEMPTS or self._low == self._budget_nbytes:
+        is_last = self._n_attempts >= N_ATTEMPTS or self._clock.is_over
+        if is_good or is_last or self._low == self._budget_nbytes:
             return None
         low_nbytes = self._low
         if low_nbytes is None:

@@ -9,6 +9,7 @@ or bytes.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,6 +23,9 @@ from checkmate.errors import InputError
 CUT_NBYTES = 2**16
 """Initializers of more bytes are cut."""
 _OFFSET, _LENGTH = "checkmate.offset", "checkmate.length"
+_STAMP = "checkmate.stamp"
+"""What the file was when it was read."""
+_KEYS = (_OFFSET, _LENGTH, _STAMP)
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 7, 5, 9, 13, 14
 """Numbers of fields: in a model, a graph, and a tensor."""
 _DELIMITED = 2
@@ -57,7 +61,7 @@ def read_cut(path: Path) -> tuple[bytes, int]:
             return file.read(), 0
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             try:
-                pieces, n_cut = _cut_model(content)
+                pieces, n_cut = _cut_model(content, _stamp(file))
             except _OddError:
                 return content[:], 0
             return b"".join(pieces), n_cut
@@ -71,7 +75,7 @@ def is_cut(tensor: onnx.TensorProto) -> bool:
 def render_whole(proto: onnx.ModelProto, source: Path) -> bytes:
     """Return ``proto`` as a file, with the weights that were cut when ``source`` was read.
 
-    Raises `InputError` when they are no longer there.
+    Raises `InputError` when they are no longer there, or the file is another one by now.
     """
     lean: bytes = proto.SerializeToString(deterministic=True)
     if not any(map(is_cut, proto.graph.initializer)):
@@ -79,6 +83,12 @@ def render_whole(proto: onnx.ModelProto, source: Path) -> bytes:
     whole = BytesIO()
     try:
         with source.open("rb") as file:
+            stamps = {_find_entry(t, _STAMP) for t in proto.graph.initializer if is_cut(t)}
+            if stamps != {_stamp(file)}:
+                raise InputError(
+                    f"{str(source)!r} has changed since it was read, and its weights are needed",
+                    hint="solve again, and leave the model as it is meanwhile",
+                )
             for piece in _fill_model(lean):
                 _copy(file, piece, whole)
     except OSError as error:
@@ -105,14 +115,20 @@ def _copy(file: BinaryIO, piece: Piece, target: BytesIO) -> None:
         left -= len(chunk)
 
 
-def _cut_model(content: mmap.mmap) -> tuple[list[bytes], int]:
+def _stamp(file: BinaryIO) -> str:
+    status = os.fstat(file.fileno())
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+
+
+def _cut_model(content: mmap.mmap, stamp: str) -> tuple[list[bytes], int]:
     pieces: list[bytes] = []
     n_cut = 0
     for field in _list_fields(content, 0, len(content)):
         if _is_message(field, _GRAPH):
             graph: list[bytes] = []
             for inner in _list_fields(content, field.value, field.end):
-                tensor = _cut_tensor(content, inner) if _is_message(inner, _INITIALIZER) else None
+                is_weight = _is_message(inner, _INITIALIZER)
+                tensor = _cut_tensor(content, inner, stamp) if is_weight else None
                 n_cut += tensor is not None
                 graph.append(content[inner.start : inner.end] if tensor is None else tensor)
             pieces.append(_wrap(_GRAPH, b"".join(graph)))
@@ -125,7 +141,7 @@ def _is_message(field: _Field, number: int) -> bool:
     return field.number == number and field.type == _DELIMITED
 
 
-def _cut_tensor(content: mmap.mmap, tensor: _Field) -> bytes | None:
+def _cut_tensor(content: mmap.mmap, tensor: _Field, stamp: str) -> bytes | None:
     """Return the initializer without its data; None: it stays whole."""
     if tensor.end - tensor.value <= CUT_NBYTES:
         return None
@@ -135,9 +151,9 @@ def _cut_tensor(content: mmap.mmap, tensor: _Field) -> bytes | None:
     if len(data) != 1 or not is_plain or data[0].end - data[0].value <= CUT_NBYTES:
         return None
     kept = [content[field.start : field.end] for field in fields if field is not data[0]]
-    places = {_OFFSET: data[0].value, _LENGTH: data[0].end - data[0].value}
-    for key, number in places.items():
-        entry = onnx.StringStringEntryProto(key=key, value=str(number))
+    place = (str(data[0].value), str(data[0].end - data[0].value), stamp)
+    for key, value in zip(_KEYS, place, strict=True):
+        entry = onnx.StringStringEntryProto(key=key, value=value)
         kept.append(_wrap(_EXTERNAL_DATA, entry.SerializeToString()))
     return _wrap(_INITIALIZER, b"".join(kept))
 
@@ -166,7 +182,7 @@ def _fill_tensor(lean: bytes, field: _Field) -> list[Piece]:
     if not is_cut(tensor):
         return [whole]
     place = _find_place(tensor)
-    kept = [entry for entry in tensor.external_data if entry.key not in (_OFFSET, _LENGTH)]
+    kept = [entry for entry in tensor.external_data if entry.key not in _KEYS]
     del tensor.external_data[:]
     tensor.external_data.extend(kept)
     rest = tensor.SerializeToString(deterministic=True) + _head(_RAW_DATA, len(place))
@@ -175,9 +191,13 @@ def _fill_tensor(lean: bytes, field: _Field) -> list[Piece]:
 
 def _find_place(tensor: onnx.TensorProto) -> range:
     """Return where in its file the data of ``tensor`` is."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    start = int(entries[_OFFSET])
-    return range(start, start + int(entries[_LENGTH]))
+    start = int(_find_entry(tensor, _OFFSET))
+    return range(start, start + int(_find_entry(tensor, _LENGTH)))
+
+
+def _find_entry(tensor: onnx.TensorProto, key: str) -> str:
+    # What is put there by this module is last.
+    return [str(entry.value) for entry in tensor.external_data if entry.key == key][-1]
 
 
 def _list_fields(content: Buffer, start: int, end: int) -> Iterator[_Field]:

@@ -137,7 +137,9 @@ class _Expander:
             return [_Made(_SCALAR_NBYTES * self._ranks[node.input[0]])]
         if node.op_type in ("Mul", "Add"):
             return [_Made(self._tensors[self._ids[node.input[1]]].nbytes)]
-        if node.op_type == "Slice" or (node.op_type == "Cast" and self._is_empty(node.input[0])):
+        if node.op_type == "Slice" or (
+            node.op_type in ("Cast", "IsNaN") and self._is_empty(node.input[0])
+        ):
             return [_Made(0)]
         return [_Made(_SCALAR_NBYTES)]
 

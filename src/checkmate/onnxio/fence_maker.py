@@ -10,22 +10,26 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from checkmate.onnxio.model import TensorType
+
 PREFIX = "checkmate_fence_"
 """Starts the name of every node of a fence."""
 
 _FIRST_OPSET_OF_INTEGER_MAX = 12
 _FIRST_OPSET_OF_SLICED_BY_INPUTS = 10
+_FIRST_OPSET_OF_ANSWER = 20
+"""IsNaN of bfloat16 has a CPU kernel from there."""
 
 
 class FenceMaker:
     """Appends the nodes of fences to ``nodes``, to which its owner appends those between them.
 
     Outputs of fences get no shape in the file: where a shape is known, onnxruntime may fuse what
-    has it. ``halves`` are the ranks of the tensors of half precision.
+    has it. ``halves`` are the types of the tensors of half precision.
     """
 
     def __init__(
-        self, taken: set[str], opset: int, halves: Mapping[str, int] | None = None
+        self, taken: set[str], opset: int, halves: Mapping[str, TensorType] | None = None
     ) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._taken = taken
@@ -55,7 +59,7 @@ class FenceMaker:
             shape = self._make_guarded_shape(name, rank) if guarded else self._make_shape(rank)
             self._fenced[name] = self._add("Reshape", (name, shape), "reshape")
             if name in self._halves:
-                self._halves[self._fenced[name]] = rank
+                self._halves[self._fenced[name]] = self._halves[name]
         return self._fenced[name]
 
     @property
@@ -70,11 +74,19 @@ class FenceMaker:
     def measure(self, name: str) -> str:
         """Return a number that is known once the tensor ``name`` is made.
 
-        Its size; on the CPU Size has no kernel for half precision, of which nothing is taken first.
+        Its size; on the CPU Size has no kernel for half precision, of which nothing is taken and
+        asked whether it is a number: between two casts onnxruntime would leave out both.
         """
         if name in self._halves:
-            taken = self._take_nothing(name) if self._halves[name] else name
-            name = self._add("Cast", (taken,), "cast", {"to": onnx.TensorProto.FLOAT})
+            known = self._halves[name]
+            taken = self._take_nothing(name) if known.shape else name
+            if (
+                known.elem_type == onnx.TensorProto.BFLOAT16
+                and self._opset < _FIRST_OPSET_OF_ANSWER
+            ):
+                name = self._add("Cast", (taken,), "cast", {"to": onnx.TensorProto.FLOAT})
+            else:
+                name = self._add("IsNaN", (taken,), "answer")
         return self._add("Size", (name,), "size")
 
     def _take_nothing(self, name: str) -> str:

@@ -59,6 +59,10 @@ def find_obstacle(model: Model, provider: str | None = "cuda") -> str | None:
     if sizeless is not None:
         elem_type = onnx.TensorProto.DataType.Name(model.types[sizeless].elem_type).lower()
         return f"on the CPU, onnxruntime has no Size of {elem_type} tensors like {sizeless!r}"
+    if provider != "cuda" and not model.is_optimized:
+        halved = next((name for name, known in model.types.items() if known.is_half), None)
+        if halved is not None:
+            return f"they would move the casts that onnxruntime puts around halves like {halved!r}"
     return None
 
 
@@ -97,7 +101,7 @@ class _Fencer:
         graph = model.proto.graph
         types = find_types(model, order, nodes)
         self._shapes = {name: known.shape for name, known in types.items()}
-        halves = {name: len(t.shape) for name, t in types.items() if t.is_half}
+        halves = {name: known for name, known in types.items() if known.is_half}
         self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
         if fences == "all":
             names = [item.name for item in graph.input]

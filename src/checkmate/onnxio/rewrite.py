@@ -14,6 +14,7 @@ from checkmate.onnxio.model import Model
 from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import HOISTED_OPS, wire
 from checkmate.onnxio.renaming import rename_reads
+from checkmate.onnxio.scans import state_scanned
 from checkmate.onnxio.values import Opsets
 from checkmate.onnxio.waiting import choose_reader
 from checkmate.onnxio.windows import Fences
@@ -135,6 +136,7 @@ class _Rewriter:
         node = onnx.NodeProto()
         node.CopyFrom(self._model.nodes[op])
         node.name = self._model.graph.ops[op].name
+        state_scanned(self._model, node, next(filter(None, node.output), ""))
         if number:
             node.name = self._reserve(name_recompute(node.name, number))
         rename_reads(node, self._current)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import onnxruntime
 
@@ -18,6 +18,10 @@ from checkmate.runtime.session import Instruments, make_session, register_arena
 from checkmate.units import format_nbytes_exactly
 
 _CUDA = "CUDAExecutionProvider"
+
+
+_MOST_NBYTES = 2**62
+"""A budget beyond any memory; onnxruntime takes 64 bits."""
 
 
 def open_session(
@@ -84,7 +88,7 @@ def open_session(
 
 def _check_types(budget_nbytes: object, provider: object, dims: object) -> None:
     """Raise `UsageError` for what no type checker has seen."""
-    if not _is_whole(budget_nbytes):
+    if not _is_whole(budget_nbytes) or budget_nbytes > _MOST_NBYTES:
         raise UsageError(
             f"budget_nbytes is {budget_nbytes!r}, not a whole number of bytes",
             hint="give 8 * 2**30 for 8 GiB",
@@ -97,5 +101,5 @@ def _check_types(budget_nbytes: object, provider: object, dims: object) -> None:
         )
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
