@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import onnxruntime as ort
 
 from checkmate.liveness import insert_frees
-from checkmate.onnxio.model import Model
+from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.ranges import find_index_bounds
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import rewrite_model
@@ -162,3 +163,11 @@ def test_index_inputs_are_in_range_of_what_they_point_into(tmp_path: Path) -> No
         }""",
     )
     assert find_index_bounds(read_model(path, {})) == {"ids": 9, "labels": 4}
+
+
+def test_indices_into_a_scalar_have_no_bound(tmp_path: Path) -> None:
+    # onnx infers a shape for it; onnxruntime refuses to load it.
+    path = save(tmp_path, "g (float[3] x, int64 at) => (y) { n = ReduceSum(x) y = Gather(n, at) }")
+    model = read_model(path, {})
+    scalar = replace(model, types={**model.types, "n": TensorType(1, ())})
+    assert find_index_bounds(scalar) == {}

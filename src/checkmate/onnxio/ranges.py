@@ -32,13 +32,18 @@ def find_index_bounds(model: Model) -> dict[str, int]:
 
 
 def _find_indices(model: Model, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
-    """Yield the index tensors of ``node``, each with the size of what it points into."""
+    """Yield the index tensors of ``node``, each with the size of what it points into.
+
+    Nothing for shapes that onnxruntime refuses, as it says better why.
+    """
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     if node.op_type in ("Gather", "GatherElements", "ScatterElements"):
-        yield node.input[1], model.types[node.input[0]].shape[axis]
+        shape = model.types[node.input[0]].shape
+        if -len(shape) <= axis < len(shape):
+            yield node.input[1], shape[axis]
     elif node.op_type in ("GatherND", "ScatterND"):
-        depth = model.types[node.input[1]].shape[-1]
-        yield node.input[1], min(model.types[node.input[0]].shape[:depth], default=1)
+        for depth in model.types[node.input[1]].shape[-1:]:
+            yield node.input[1], min(model.types[node.input[0]].shape[:depth], default=1)
     elif node.op_type == "OneHot" and node.input[1] in model.values:
         yield node.input[0], int(model.values[node.input[1]].max())
     elif node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):
