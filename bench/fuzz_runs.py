@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+import shared  # noqa: F401
 from checkmate.cli.fencing import read_fences
 from checkmate.costs import unit_costs
 from checkmate.errors import CheckmateError
 from checkmate.formats.schedule_json import read_schedule, resolve_instructions
-from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.doubts import find_unmasked
 from checkmate.onnxio.expand import expand
@@ -36,6 +36,7 @@ from checkmate.runtime.running import Binding
 from checkmate.runtime.running import run as run_task
 from checkmate.runtime.session import Instruments, make_session
 from checkmate.simulate import simulate
+from random_orders import draw_order
 
 EQUAL = "equal"
 HALVED = "runs, with halves"
@@ -108,16 +109,6 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
         return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))
 
     return _compare_in_fork(read)
-
-
-def draw_order(chance: random.Random, model: Model) -> list[OpId]:
-    """Return the order of ``model`` with recomputes at random, alone and in runs."""
-    order = [OpId(i) for i in range(len(model.graph.ops))]
-    for _ in range(chance.randint(0, 8)):
-        place = chance.randint(0, len(order))
-        again = [op for op in sorted(set(order[:place])) if model.graph.ops[op].recomputable]
-        order[place:place] = sorted(chance.sample(again, min(len(again), chance.randint(1, 5))))
-    return order
 
 
 def _compare_in_fork(rewrite: Callable[[], Rewritten]) -> str:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from checkmate.costs import unit_costs
 from checkmate.errors import CheckmateError, InputError
-from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.model import Model
@@ -25,6 +24,7 @@ from checkmate.problem import Problem
 from checkmate.simulate import simulate
 from edits_nested import bind_dims, edited_models
 from onnx_models import TRAINING_MLP, residual_mlp, save_proto
+from random_orders import draw_order
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>'
 SEEDS = [
@@ -40,16 +40,6 @@ def read(proto: onnx.ModelProto) -> Model | CheckmateError:
             return read_model(save_proto(Path(folder), proto), bind_dims(proto, 64))
         except CheckmateError as error:
             return error
-
-
-def draw_order(chance: random.Random, model: Model) -> list[OpId]:
-    """Return the order of ``model`` with recomputes at random."""
-    order = [OpId(i) for i in range(len(model.graph.ops))]
-    for _ in range(chance.randint(0, 6)):
-        place = chance.randint(0, len(order))
-        again = [op for op in sorted(set(order[:place])) if model.graph.ops[op].recomputable]
-        order[place:place] = sorted(chance.sample(again, min(len(again), chance.randint(1, 4))))
-    return order
 
 
 def find_unmade(graph: onnx.GraphProto) -> list[str]:
