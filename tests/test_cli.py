@@ -191,6 +191,7 @@ def test_a_strategy_that_finds_nothing_has_proved_nothing(tmp_path: Path) -> Non
         ((), "Missing option '--budget'"),
         (("--budget", "1GiB", "-o", VGG), "is the input"),
         (("--budget", "1GiB", "-o", "x", "--onnx", "x"), "is also the schedule"),
+        (("--budget", "1GiB", "-o", "-", "--onnx", "-"), "not written to standard output"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_a_usage_error(

@@ -133,7 +133,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_session(tmp_path / "none.onnx", 2**30, "cpu")
 
 
-@pytest.mark.parametrize("budget", ["8GiB", "1024", 2.0**30, True, None])
+@pytest.mark.parametrize("budget", ["8GiB", "1024", 2.0**30, True, None, 2**70])
 def test_a_budget_that_is_no_number_of_bytes_is_refused(tmp_path: Path, budget: object) -> None:
     path = save(tmp_path, SINES)
     with pytest.raises(UsageError, match=f"^budget_nbytes is {budget!r}, not a whole number"):

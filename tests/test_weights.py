@@ -161,3 +161,21 @@ def test_three_gigabytes_of_weights_are_not_read(tmp_path: Path) -> None:
     assert out.stat().st_size < 10_000
     weight = onnx.load(out, load_external_data=False).graph.initializer[0]
     assert {entry.key: entry.value for entry in weight.external_data}["location"] == "w.bin"
+
+
+def test_a_costs_file_overwrites_no_weights(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) { y = Add(x, w) }'
+    )
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    model.graph.initializer.append(tensor)
+    onnx.save(model, tmp_path / "m.onnx")
+    (tmp_path / "w.bin").write_bytes(b"weights of 16 B.")
+    asked = ["profile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "w.bin")]
+    done = subprocess.run(
+        [sys.executable, "-m", "checkmate", *asked], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "is the input" in done.stderr
+    assert (tmp_path / "w.bin").read_bytes() == b"weights of 16 B."
