@@ -21,7 +21,7 @@ from checkmate.formats.problem_json import read_problem
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import order_within
 from checkmate.heuristics.keep_all import order_all
-from checkmate.heuristics.local_search import search_locally
+from checkmate.heuristics.local_search import Manner, search_locally
 from checkmate.heuristics.tables import make_tables
 from checkmate.onnxio.read import read_model
 from checkmate.problem import Problem
@@ -90,7 +90,8 @@ def search(
     """Return the best order and when it was found, in seconds."""
     began_s, best_s, best = time.monotonic(), 0.0, None
     tables = make_tables(problem)
-    for found in search_locally(tables, budget_nbytes, start, 10**6, keeps_turns=keeps_turns):
+    manner = Manner(10**6, keeps_turns=keeps_turns)
+    for found in search_locally(tables, budget_nbytes, start, manner):
         if best is None or found < best:
             best, best_s = found, time.monotonic() - began_s
         if time.monotonic() - began_s > seconds:

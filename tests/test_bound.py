@@ -10,7 +10,7 @@ from builders import op, problem, random_training
 from checkmate.errors import InfeasibleError
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
-from checkmate.heuristics.local_search import search_locally
+from checkmate.heuristics.local_search import Manner, search_locally
 from checkmate.heuristics.tables import make_tables
 from checkmate.liveness import insert_frees
 from checkmate.search.bound import check_conceivable, smallest_conceivable_nbytes
@@ -94,5 +94,5 @@ def test_no_search_finds_anything_below_the_bound(first_seed: int) -> None:
         tables = make_tables(small)
         least_nbytes, _ = smallest_conceivable_nbytes(small)
         in_order = [OpId(i) for i in range(len(small.graph.ops))]
-        *_, best = search_locally(tables, least_nbytes - 1, in_order, 1)
+        *_, best = search_locally(tables, least_nbytes - 1, in_order, Manner(1))
         assert best.excess_nbytes > 0, seed

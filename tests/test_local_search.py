@@ -12,7 +12,7 @@ from checkmate.errors import NotFoundError
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.editing import find_keys
-from checkmate.heuristics.local_search import search_locally
+from checkmate.heuristics.local_search import Manner, search_locally
 from checkmate.heuristics.tables import make_tables
 from checkmate.milp.encode import is_frontier_advancing
 from checkmate.problem import Problem
@@ -30,7 +30,8 @@ def in_order(small: Problem) -> tuple[OpId, ...]:
 
 def best_of(small: Problem, budget_nbytes: int, *, keeps_turns: bool) -> tuple[OpId, ...]:
     tables = make_tables(small)
-    *_, best = search_locally(tables, budget_nbytes, in_order(small), 5, keeps_turns=keeps_turns)
+    manner = Manner(5, keeps_turns=keeps_turns)
+    *_, best = search_locally(tables, budget_nbytes, in_order(small), manner)
     return best.find_order(tables)
 
 
@@ -86,7 +87,7 @@ def test_each_order_runs_as_it_is_described_and_is_no_worse_than_the_last(seed: 
     small = fold_views(random_training(rng, 5)).folded
     tables = make_tables(small)
     budget_nbytes = run(small, in_order(small)).peak.nbytes * 2 // 3
-    found = list(search_locally(tables, budget_nbytes, in_order(small), 1))
+    found = list(search_locally(tables, budget_nbytes, in_order(small), Manner(1)))
     for before, after in pairwise(found):
         assert after <= before
     simulation = run(small, found[-1].find_order(tables))

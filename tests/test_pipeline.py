@@ -230,7 +230,7 @@ def test_a_worker_that_is_killed_costs_its_phase() -> None:
     assert finding.claim.space == "all-schedules"
     assert diary.warnings == [
         f"the {name} phase failed: the HiGHS process ended with code -9"
-        for name in ("relax", "stages", "bound", "exact")
+        for name in ("relax", "stages", "bound", "exact", "rounds")
     ]
 
 

@@ -96,6 +96,11 @@ class EditedOrder:
         at = int(used.argmax())
         return self.keys[at], int(used[at]) - self._budget_nbytes
 
+    def find_full(self, nbytes: int) -> list[int]:
+        """Return the keys that use at least ``nbytes``."""
+        at_least = self._used[: len(self.keys)] >= nbytes
+        return [self.keys[at] for at in np.flatnonzero(at_least)]
+
     def count_excess_nbytes(self) -> int:
         """Return what is above the budget, summed over all keys."""
         excess = self._used[: len(self.keys)] - self._budget_nbytes

@@ -24,7 +24,6 @@ from checkmate.heuristics.editing import EditedOrder, find_keys
 from checkmate.heuristics.moves import IdleTensors, Moves
 from checkmate.heuristics.tables import Tables
 
-_SEED = 0
 _STEPS_PER_OP, _FEWEST_STEPS, _MOST_STEPS = 10, 100, 2000
 """Steps of a round that follows a success; each round without one adds as many."""
 _MOST_ADDED = 3
@@ -39,6 +38,17 @@ _MOST_LOSS = 8
 """A repair is given up when it costs this many times the heat."""
 _LEAST_WEIGHT, _FIRST_WEIGHT, _MOST_WEIGHT = 1e-4, 2e-2, 1e3
 """What a byte too much at one op weighs, in mean times of an op for a mean tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to search."""
+
+    patience: int
+    """Rounds in a row that find nothing better, after which it ends."""
+    seed: int = 0
+    keeps_turns: bool = False
+    """Whether all that follows stays frontier-advancing if the start is."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,30 +67,23 @@ class Edited:
 
 
 def search_locally(
-    tables: Tables,
-    budget_nbytes: int,
-    start: Sequence[OpId],
-    patience: int,
-    *,
-    keeps_turns: bool = False,
+    tables: Tables, budget_nbytes: int, start: Sequence[OpId], manner: Manner
 ) -> Iterator[Edited]:
     """Yield the best order found so far, again and again, beginning from ``start``.
 
-    Ends after ``patience`` rounds in a row that found nothing better. ``start``, which may exceed
-    the budget, is taken when it has keys; else the search begins without recompute. With
-    ``keeps_turns`` all that follows stays frontier-advancing if ``start`` is. A graph without ops
-    yields nothing.
+    ``start``, which may exceed the budget, is taken when it has keys; else the search begins
+    without recompute. A graph without ops yields nothing.
     """
     if not tables.n_ops:
         return
     keys = find_keys(tables.n_ops, start)
     if keys is None:
         keys = tuple(op * tables.n_ops + op for op in range(tables.n_ops))
-    walk = _Walk(tables, budget_nbytes, keys, keeps_turns=keeps_turns)
+    walk = _Walk(tables, budget_nbytes, keys, manner)
     n_steps = min(max(_STEPS_PER_OP * tables.n_ops, _FEWEST_STEPS), _MOST_STEPS)
     stalled = index = 0
     yield walk.best
-    while stalled < patience and not walk.is_best_of_all:
+    while stalled < manner.patience and not walk.is_best_of_all:
         before = walk.best
         n_added = n_steps * min(stalled, _MOST_ADDED)
         for _ in walk.run_round(_HEATS[index % len(_HEATS)], n_steps + n_added):
@@ -93,12 +96,12 @@ class _Walk:
     """A walk through orders; it keeps the best of them."""
 
     def __init__(
-        self, tables: Tables, budget_nbytes: int, keys: Sequence[int], *, keeps_turns: bool
+        self, tables: Tables, budget_nbytes: int, keys: Sequence[int], manner: Manner
     ) -> None:
         self._tables = tables
         self._budget_nbytes = budget_nbytes
-        self._keeps_turns = keeps_turns
-        self._rng = random.Random(_SEED)  # noqa: S311 - no secret depends on it
+        self._keeps_turns = manner.keeps_turns
+        self._rng = random.Random(manner.seed)  # noqa: S311 - no secret depends on it
         self._idle = IdleTensors(tables)
         self._mean_ns = sum(tables.time_ns) / max(tables.n_ops, 1)
         mean_nbytes = max(sum(tables.nbytes) / max(len(tables.nbytes), 1), 1.0)

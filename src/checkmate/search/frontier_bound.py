@@ -29,13 +29,15 @@ SPACE: Space = "frontier-advancing"
 Learn = Callable[[int], bool]
 """Called with each better bound; returns whether to go on."""
 
-_MOST_RUNS = 20_000
+_MOST_RUNS = 60_000
 """Programs with more near recomputes take too long to be worth it."""
 _MOST_WINDOW_COEFFICIENTS = 10**6
 _LEAST_OP_S = 5e-4
 """Seconds per op below which not even the columns of a program are numbered."""
 _NODES = 200
 """Branch-and-bound nodes of each program."""
+_SHARE = 0.4
+"""Of the time that is left a program with branch-and-bound has this, but for the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,17 @@ class _Step:
 
     depth: int
     is_relaxed: bool
-    with_windows: bool
+    with_windows: bool = False
 
 
 _STEPS = (
-    _Step(1, is_relaxed=True, with_windows=False),
-    _Step(2, is_relaxed=True, with_windows=False),
-    _Step(2, is_relaxed=False, with_windows=False),
-    _Step(2, is_relaxed=False, with_windows=True),
+    _Step(1, is_relaxed=True),
+    _Step(2, is_relaxed=True),
+    _Step(2, is_relaxed=False),
+    _Step(4, is_relaxed=True),
+    _Step(8, is_relaxed=True),
+    _Step(4, is_relaxed=False),
+    _Step(8, is_relaxed=False),
     _Step(4, is_relaxed=False, with_windows=True),
 )
 
@@ -64,19 +69,30 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
     """
     ends_s = time.monotonic() + (math.inf if limits.time_s is None else limits.time_s)
     clock, bound_ns = make_clock(problem), problem.costs.total_ns
+    too_deep = {False: math.inf, True: math.inf}
     for step in _STEPS:
+        if step.depth >= too_deep[step.with_windows]:
+            continue
         program = _make_program(problem, budget_nbytes, step, ends_s)
         if program is None:
-            return
-        nodes, left_s = min(_NODES, limits.nodes or _NODES), ends_s - time.monotonic()
-        time_s = max(0.0, left_s) if math.isfinite(left_s) else None
-        result = solve_in_worker(program, Settings(limits.gap / 4, time_s, nodes))
+            too_deep[step.with_windows] = step.depth
+            continue
+        result = solve_in_worker(program, _make_settings(step, limits, ends_s))
         if math.isfinite(result.bound):
             bound_ns = max(bound_ns, clock.round_bound(result.bound))
         if result.status in ("infeasible", "interrupted"):
             raise make_failure(problem, budget_nbytes, bound_ns, SPACE, result)
         if not learn(bound_ns) or _has_no_hope(result):
             return
+
+
+def _make_settings(step: _Step, limits: Limits, ends_s: float) -> Settings:
+    """Return when to end a program; one that is not relaxed leaves time for those after it."""
+    nodes, left_s = min(_NODES, limits.nodes or _NODES), max(0.0, ends_s - time.monotonic())
+    if math.isinf(left_s):
+        return Settings(limits.gap / 4, None, nodes)
+    share = 1.0 if step.is_relaxed or step is _STEPS[-1] else _SHARE
+    return Settings(limits.gap / 4, share * left_s, nodes)
 
 
 def _has_no_hope(result: MilpResult) -> bool:

@@ -11,7 +11,7 @@ from checkmate.errors import NotFoundError
 from checkmate.graph import OpId
 from checkmate.heuristics.editing import find_keys
 from checkmate.heuristics.keep_all import order_all
-from checkmate.heuristics.local_search import Edited, search_locally
+from checkmate.heuristics.local_search import Edited, Manner, search_locally
 from checkmate.heuristics.tables import make_tables
 from checkmate.search.standing import Standing
 from checkmate.units import format_nbytes_exactly
@@ -27,12 +27,15 @@ class Effort:
     """Rounds in a row without success after which it ends."""
     n_chunks: int | None = None
     """Chunks of steps after which it ends; None: no limit."""
+    seed: int = 0
     ends_when_good: bool = True
     """Whether to end as soon as the order is good enough."""
 
 
-def anneal(standing: Standing, effort: Effort, start: Sequence[OpId] | None = None) -> None:
-    """Offer ever better orders until ``effort`` is spent or the phase is out of time.
+def anneal(
+    standing: Standing, effort: Effort, start: Sequence[OpId] | None = None
+) -> Sequence[OpId]:
+    """Offer ever better orders until ``effort`` is spent or time is out; return the best of them.
 
     Begins from ``start``, else from the best order so far, or from that without recompute. Raises
     `NotFoundError` when no order found fits.
@@ -41,7 +44,8 @@ def anneal(standing: Standing, effort: Effort, start: Sequence[OpId] | None = No
     tables = make_tables(standing.problem)
     start = _choose_start(standing) if start is None else start
     best: Edited | None = None
-    search = search_locally(tables, standing.budget_nbytes, start, effort.patience)
+    manner = Manner(effort.patience, effort.seed)
+    search = search_locally(tables, standing.budget_nbytes, start, manner)
     for found in islice(search, effort.n_chunks):
         if best is None or found < best:
             best = found
@@ -55,6 +59,7 @@ def anneal(standing: Standing, effort: Effort, start: Sequence[OpId] | None = No
             f"no order found that fits in {format_nbytes_exactly(standing.budget_nbytes)}",
             hint="raise --budget",
         )
+    return start if best is None else best.find_order(tables)
 
 
 def _choose_start(standing: Standing) -> Sequence[OpId]:

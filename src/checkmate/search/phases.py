@@ -14,6 +14,7 @@ from checkmate.search.finding import Finding
 from checkmate.search.frontier_bound import bound_frontier
 from checkmate.search.local import Effort, anneal
 from checkmate.search.pipeline import Phase
+from checkmate.search.rounds import improve_in_rounds
 from checkmate.search.stages import begin_stages
 from checkmate.search.standing import Order, Standing
 from checkmate.units import format_nbytes_exactly
@@ -155,6 +156,7 @@ RELAX = Phase("relax", _relax_stages, _has_stages, 8.0)
 ANNEAL_BRIEFLY = Phase("anneal", _anneal_briefly)
 POLISH = Phase("polish", _polish, is_polish=True)
 BOUND = Phase("bound", _bound_frontier)
+ROUNDS = Phase("rounds", improve_in_rounds)
 EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
 
 AUTO = (
@@ -167,6 +169,7 @@ AUTO = (
     BOUND,
     EXACT,
     EXHAUSTIVE,
+    ROUNDS,
     POLISH,
 )
 """The cheap before the dear; bounds of the narrow space before those of the wide."""
