@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from checkmate.errors import InterruptError
+from checkmate.errors import InterruptError, SolverError
 from checkmate.graph import OpId
 from checkmate.heuristics.editing import find_keys
 from checkmate.heuristics.reopening import Reopener
@@ -27,6 +27,8 @@ _NODES = 50
 _PROGRAM_S = 10.0
 """The most time for one program, where there is a clock."""
 _GAP = 1e-4
+_MOST_FAILURES = 2
+"""In a row."""
 
 
 class Reopening:
@@ -39,6 +41,7 @@ class Reopening:
         self._reopener = Reopener(self._tables, standing.budget_nbytes, rng)
         self._clock = make_clock(standing.problem)
         self._size = float(_FIRST)
+        self._n_failures = 0
 
     def improve(self, n_programs: int) -> None:
         """Solve so many programs, as long as there is time and the best is not good enough.
@@ -49,16 +52,29 @@ class Reopening:
             keys = self._find_keys()
             if keys is None or self._standing.is_out_of_time or self._standing.is_ended:
                 return
-            result = self._solve(keys)
-            if result.status == "interrupted":
+            result = self._try(keys)
+            if result is not None and result.status == "interrupted":
                 raise InterruptError("interrupted")
-            factor = _SHRINKAGE if result.status == "limit" else _GROWTH
+            is_easy = result is not None and result.status != "limit"
+            factor = _GROWTH if is_easy else _SHRINKAGE
             self._size = min(max(self._size * factor, _LEAST), _MOST)
 
     def _find_keys(self) -> tuple[int, ...] | None:
         """Return the keys of the best order; None: there is none, or it has none."""
         best = self._standing.best
         return None if best is None else find_keys(self._tables.n_ops, best.order)
+
+    def _try(self, keys: tuple[int, ...]) -> MilpResult | None:
+        """Solve one program; None: HiGHS failed, which it may do a few times in a row."""
+        try:
+            result = self._solve(keys)
+        except SolverError:
+            self._n_failures += 1
+            if self._n_failures > _MOST_FAILURES:
+                raise
+            return None
+        self._n_failures = 0
+        return result
 
     def _solve(self, keys: tuple[int, ...]) -> MilpResult:
         """Solve one program, and offer what it leads to."""
