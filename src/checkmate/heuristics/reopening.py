@@ -3,8 +3,8 @@
 Ops are reopened around some that are drawn: any, some that are recomputed, or those whose outputs
 wait in memory at a moment when it is nearly full. A reopened op may be left out wherever it runs,
 and may run in every stage in which something reads what it makes, reopened ops included. So may a
-first run, which then is a late one. All other computes stay, but for recomputes, any of which
-may turn out to be needless.
+first run, which then is a late one. All other computes stay, but for some recomputes that may turn
+out to be needless.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _MOMENT = 0.5
 _MOST_CENTRES = 3
 _OPS_PER_WAITING = 6
 """Of so many reopened ops one makes what waits in memory at the moment."""
+_OTHERS = 4
+"""Other recomputes that may be left out, for each reopened op."""
 _LEAST_APART = 2
 """Stages between a first run and a recompute, at least: closer ones are of no use."""
 
@@ -60,7 +62,9 @@ class Reopener:
         pool = set(keys)
         for op in sorted(ops, reverse=True):
             pool.update(self._find_stages(op, pool))
-        optional = {key for key in pool if key % (n + 1) or key % n in ops}
+        optional = {key for key in pool if key % n in ops}
+        others = [key for key in keys if key % (n + 1) and key % n not in ops]
+        optional.update(self._rng.sample(others, min(len(others), _OTHERS * n_reopened)))
         return Reopened(tuple(sorted(pool)), frozenset(optional))
 
     def _find_stages(self, op: OpId, pool: set[int]) -> list[int]:

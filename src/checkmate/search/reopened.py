@@ -22,7 +22,7 @@ from checkmate.solver.result import MilpResult, Settings
 STRATEGY = "anneal"
 _FIRST, _LEAST, _MOST = 30, 8, 120
 """Ops that a program reopens: fewer after one that was not solved, more after one that was."""
-_GROWTH, _SHRINKAGE = 1.05, 0.8
+_GROWTH, _SHRINKAGE = 1.05, 0.7
 _NODES = 50
 _PROGRAM_S = 10.0
 """The most time for one program, where there is a clock."""

@@ -33,13 +33,13 @@ def improve_in_rounds(standing: Standing) -> None:
     while n_rounds - n_fruitful < max(_PATIENCE, n_fruitful):
         before = standing.best
         n_rounds += 1
-        reopening.improve(_PROGRAMS)
-        if standing.is_ended or standing.is_out_of_time:
-            return
         effort = Effort(_CHUNKS, _CHUNKS, n_rounds)
         if other is None or n_rounds % 2:
             anneal(standing, effort)
         else:
             other = anneal(standing, effort, other)
+        reopening.improve(_PROGRAMS)
+        if standing.is_ended or standing.is_out_of_time:
+            return
         if standing.best is not before:
             n_fruitful = n_rounds
