@@ -67,6 +67,10 @@ class Reopener:
         optional.update(self._rng.sample(others, min(len(others), _OTHERS * n_reopened)))
         return Reopened(tuple(sorted(pool)), frozenset(optional))
 
+    def has_all(self, reopened: Reopened) -> bool:
+        """Return whether every op that may move is open again."""
+        return len({key % self._tables.n_ops for key in reopened.optional}) == len(self._movable)
+
     def _find_stages(self, op: OpId, pool: set[int]) -> list[int]:
         """Return keys of ``op`` just before what reads it, and at the end if it is an output."""
         n, readers = self._tables.n_ops, self._readers[op]

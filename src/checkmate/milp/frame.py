@@ -57,10 +57,10 @@ def make_frame(problem: Problem, budget_nbytes: int) -> Frame:
     return Frame(graph, columns, sizes, transient, room_nbytes // unit_nbytes * scale)
 
 
-def choose_unit(divisor_nbytes: int, room_nbytes: int) -> int:
-    """Return the divisor, times two until ``room_nbytes`` is at most `MAX_UNITS` of it."""
+def choose_unit(divisor_nbytes: int, room_nbytes: int, max_units: int = MAX_UNITS) -> int:
+    """Return the divisor, times two until ``room_nbytes`` is at most ``max_units`` of it."""
     unit_nbytes = max(divisor_nbytes, 1)
-    while room_nbytes // unit_nbytes > MAX_UNITS:
+    while room_nbytes // unit_nbytes > max_units:
         unit_nbytes *= 2
     return unit_nbytes
 

@@ -16,6 +16,10 @@ from checkmate.milp.frame import choose_power, choose_unit
 from checkmate.milp.model import FloatArray, Program, Rows, Term
 from checkmate.milp.pool import PRESENT, Choice, Pool, find_choice, find_orphans
 
+_MOST_UNITS = 2**30
+"""Finer than elsewhere: an order that fits to the byte is one to begin from, and hundreds of
+tensors are rounded up at a time."""
+
 
 def assemble_choice(pool: Pool, budget_nbytes: int, clock: Clock) -> tuple[Choice, Program]:
     """Return the columns of ``pool`` and its program; the first are those of the optional keys."""
@@ -81,7 +85,7 @@ class _MemoryRows:
         self._pool, self._choice = pool, choice
         room_nbytes = budget_nbytes - graph.resident_nbytes
         made = [tensor.nbytes for tensor in graph.tensors if tensor.producer is not None]
-        unit_nbytes = choose_unit(math.gcd(*made, *workspaces), room_nbytes)
+        unit_nbytes = choose_unit(math.gcd(*made, *workspaces), room_nbytes, _MOST_UNITS)
         self._scale = Scale(unit_nbytes, choose_power(room_nbytes // unit_nbytes), rounds_up=True)
         self._room = self._scale.convert_room(room_nbytes)
         self._sizes = [self._scale.convert(tensor.nbytes) for tensor in graph.tensors]

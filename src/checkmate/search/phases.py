@@ -14,7 +14,7 @@ from checkmate.search.finding import Finding
 from checkmate.search.frontier_bound import bound_frontier
 from checkmate.search.local import Effort, anneal
 from checkmate.search.pipeline import Phase
-from checkmate.search.rounds import improve_in_rounds
+from checkmate.search.rounds import improve_in_rounds, polish_in_rounds
 from checkmate.search.stages import begin_stages
 from checkmate.search.standing import Order, Standing
 from checkmate.units import format_nbytes_exactly
@@ -116,6 +116,7 @@ def _polish(standing: Standing) -> None:
     effort = Effort(ANNEALING_PATIENCE, ANNEALING_CHUNKS, ends_when_good=False)
     _anneal_draft(standing, effort)
     anneal(standing, effort)
+    polish_in_rounds(standing)
 
 
 def _anneal_draft(standing: Standing, effort: Effort) -> None:
@@ -156,7 +157,7 @@ RELAX = Phase("relax", _relax_stages, _has_stages, 8.0)
 ANNEAL_BRIEFLY = Phase("anneal", _anneal_briefly)
 POLISH = Phase("polish", _polish, is_polish=True)
 BOUND = Phase("bound", _bound_frontier)
-ROUNDS = Phase("rounds", improve_in_rounds)
+ROUNDS = Phase("rounds", improve_in_rounds, weight=1.5)
 EXHAUSTIVE = Phase("exhaustive", _exhaust, _is_small, 0.1, is_stubborn=True)
 
 AUTO = (

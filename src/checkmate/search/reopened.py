@@ -6,6 +6,7 @@ What is not reopened stays as it is, so that a program of some hundred columns k
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from checkmate.errors import InterruptError, SolverError
 from checkmate.graph import OpId
@@ -24,7 +25,7 @@ _FIRST, _LEAST, _MOST = 30, 8, 120
 """Ops that a program reopens: fewer after one that was not solved, more after one that was."""
 _GROWTH, _SHRINKAGE = 1.05, 0.7
 _NODES = 50
-_PROGRAM_S = 10.0
+_PROGRAM_S = 8.0
 """The most time for one program, where there is a clock."""
 _GAP = 1e-4
 _MOST_FAILURES = 2
@@ -34,23 +35,26 @@ _MOST_FAILURES = 2
 class Reopening:
     """Programs one after the other, each from the best order so far."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, is_over: Callable[[], bool]) -> None:
         self._standing = standing
         self._tables = make_tables(standing.problem)
         rng = random.Random(0)  # noqa: S311 - no secret depends on it
         self._reopener = Reopener(self._tables, standing.budget_nbytes, rng)
         self._clock = make_clock(standing.problem)
         self._size = float(_FIRST)
+        self._is_over = is_over
         self._n_failures = 0
+        self.is_exhausted = False
+        """Whether a program had all there is, and found nothing better."""
 
     def improve(self, n_programs: int) -> None:
-        """Solve so many programs, as long as there is time and the best is not good enough.
+        """Solve so many programs, as long as it is not over.
 
         Raises `InterruptError` when the user wants no more, `SolverError` when HiGHS fails.
         """
         for _ in range(n_programs):
             keys = self._find_keys()
-            if keys is None or self._standing.is_out_of_time or self._standing.is_ended:
+            if keys is None or self.is_exhausted or self._is_over():
                 return
             result = self._try(keys)
             if result is not None and result.status == "interrupted":
@@ -80,6 +84,7 @@ class Reopening:
         """Solve one program, and offer what it leads to."""
         standing, reopened = self._standing, self._reopener.reopen(keys, round(self._size))
         pool = Pool(standing.problem, reopened.keys, reopened.optional)
+        before = standing.best
         choice, program = assemble_choice(pool, standing.budget_nbytes, self._clock)
         ran = frozenset(keys)
         start = encode_choice(choice, {key: key in ran for key in reopened.optional})
@@ -90,4 +95,6 @@ class Reopening:
         if result.values is not None:
             chosen = decode_choice(pool, choice, result.values)
             standing.offer([OpId(key % self._tables.n_ops) for key in chosen], STRATEGY)
+        had_all = result.status == "solved" and self._reopener.has_all(reopened)
+        self.is_exhausted = had_all and standing.best is before
         return result
