@@ -15,6 +15,7 @@ from checkmate.errors import NotFoundError
 from checkmate.milp.assemble import make_clock
 from checkmate.milp.model import Program, relax
 from checkmate.milp.wide_assemble import assemble
+from checkmate.milp.wide_light import set_small_aside
 from checkmate.milp.wide_rows import make_frame
 from checkmate.milp.wide_windows import count_window_coefficients
 from checkmate.plan import Space
@@ -69,11 +70,12 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
     """
     ends_s = time.monotonic() + (math.inf if limits.time_s is None else limits.time_s)
     clock, bound_ns = make_clock(problem), problem.costs.total_ns
+    light = set_small_aside(problem, budget_nbytes)
     too_deep = {False: math.inf, True: math.inf}
     for step in _STEPS:
         if step.depth >= too_deep[step.with_windows]:
             continue
-        program = _make_program(problem, budget_nbytes, step, ends_s)
+        program = _make_program(light, budget_nbytes, step, ends_s)
         if program is None:
             too_deep[step.with_windows] = step.depth
             continue
