@@ -88,7 +88,8 @@ def compare_at_random(path: Path, dims: Mapping[str, int], chance: random.Random
         simulate(problem, schedule)
         fences = "none" if find_obstacle(model, "cpu") else chance.choice(FENCES)
         peak = simulate(*expand(problem, model, schedule, fences)).peak
-        return Rewritten(model, rewrite_model(model, schedule, fences), peak.live_nbytes)
+        proto = rewrite_model(model, schedule, fences)
+        return Rewritten(model, proto, peak.nbytes - peak.resident_nbytes)
 
     return _compare_in_fork(rewrite)
 
@@ -102,8 +103,9 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
         steps = resolve_instructions(record, model.graph)
         problem = Problem(model.graph, unit_costs(model.graph))
         # Where there is no room for what the file adds, solve says so.
-        needed = simulate(*expand(problem, model, steps, read_fences(record))).peak.live_nbytes
-        allowed_nbytes = max(needed, record.budget_nbytes - model.graph.resident_nbytes)
+        needed = simulate(*expand(problem, model, steps, read_fences(record))).peak
+        needed_nbytes = needed.nbytes - needed.resident_nbytes
+        allowed_nbytes = max(needed_nbytes, record.budget_nbytes - model.graph.resident_nbytes)
         arena = record.runtime.get("arena_limit_nbytes")
         proto = onnx.load(written, load_external_data=False)
         return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))

@@ -36,7 +36,7 @@ def main() -> None:
     """Print a line for each graph."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    options = ProfileOptions(threads=parser.parse_args().threads)
+    options = ProfileOptions(threads=parser.parse_args().threads, among=False)
     device = probe_device("auto")
     print(f"{device.name}, onnxruntime {device.onnxruntime}, {options.threads} threads")
     print("{:<24} {:>11} {:>11} {:>11} {:>11} {:>6}".format(*TITLES))

@@ -163,6 +163,7 @@ def test_copies_share_nothing_and_keep_what_steers_them(tmp_path: Path) -> None:
         "(float[2, 3] x, float[2, 3] z) => (float[6] y)"
         "<int64[1] s = {6}> { a = Add(x, z) y = Reshape(a, s) }",
     )
+    assert around.outputs == {"y"}
     model = build_one_op(node, around, 3)
     graph = model.proto.graph
     onnx.checker.check_model(model.proto, full_check=True)
@@ -170,6 +171,22 @@ def test_copies_share_nothing_and_keep_what_steers_them(tmp_path: Path) -> None:
     assert [spec.shape for spec in model.outputs] == [(6,)] * 3
     assert len({name for n in graph.node for name in (*n.input, *n.output)}) == 9
     assert [list(onnx.numpy_helper.to_array(t)) for t in graph.initializer] == [[6]] * 3
+
+
+def test_a_view_is_read_and_not_bound_as_that_would_copy_it(tmp_path: Path, worker: Worker) -> None:
+    path = save(
+        tmp_path,
+        "view (float[2, 3] x) => (float[6] z) <int64[1] s = {6}> { y = Reshape(x, s) z = Exp(y) }",
+    )
+    model = read_model(path, {})
+    around, (view, _) = survey(model), model.nodes
+    found = build_one_op(view, around, 2)
+    onnx.checker.check_model(found.proto, full_check=True)
+    assert [node.op_type for node in found.proto.graph.node] == ["Reshape", "Size"] * 2
+    assert [spec.shape for spec in found.outputs] == [()] * 2
+    cost = measure_op(view, around, worker, QUICK)
+    assert cost.time_ns > 0
+    assert cost.workspace_nbytes == 0
 
 
 def test_large_weights_are_bound_like_inputs(tmp_path: Path) -> None:

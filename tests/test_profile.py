@@ -25,7 +25,7 @@ from checkmate.runtime.execute import RunOptions, run_model
 from onnx_models import TRAINING_MLP, save
 
 DEVICE = Device("cpu", "a processor", 2**34, "1.31.1")
-QUICK = ProfileOptions(threads=1, max_runs=1, max_ns=0)
+QUICK = ProfileOptions(threads=1, max_runs=1, max_ns=0, among=False)
 
 
 def profile(model: Model, options: ProfileOptions = QUICK) -> Profile:

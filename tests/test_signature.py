@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,13 @@ def test_values_that_steer_an_op_are_held(
 ) -> None:
     first, second = (sign_last(tmp_path, body.format(value)) for value in values)
     assert first != second
+
+
+def test_a_view_is_not_the_copy_that_a_graph_output_is(tmp_path: Path) -> None:
+    body = "v (float[2, 3] x) => (float[6] z) <int64[1] s = {6}> { y = Reshape(x, s) z = Exp(y) }"
+    model = read_model(save(tmp_path, body), {})
+    view = sign(model.nodes[0], survey(model))
+    assert view != sign(model.nodes[0], replace(survey(model), outputs=frozenset({"y"})))
 
 
 def test_the_values_of_weights_are_not_held(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,14 @@ from builders import op, problem, random_training, scale
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.source import Asked, read_source
 from checkmate.engine.solve import run_baseline, solve
-from checkmate.engine.tighten import N_ATTEMPTS, Draft, tighten
+from checkmate.engine.tighten import N_ATTEMPTS, Draft, Goal, tighten
 from checkmate.errors import InfeasibleError, InternalError, NotFoundError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.placement import ArenaRules, ArenaSetup
 from checkmate.plan import Claim, certify
 from checkmate.problem import Problem
+from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
 from onnx_models import DEEP_MLP, GRAPHS, save
@@ -125,7 +128,7 @@ def test_room_made_where_it_is_short_is_faster_than_less_for_all() -> None:
 
     first = find(budget_nbytes, Limits())
     assert not is_within(unet, first.schedule, budget_nbytes)
-    with_less = tighten(unet, budget_nbytes, Limits(), first, find)
+    with_less = tighten(unet, Goal(budget_nbytes), Limits(), first, find)
     plan = solve(unet, budget_nbytes, "greedy", Limits())
     assert plan.time_ns < with_less.time_ns
 
@@ -139,7 +142,7 @@ def test_searches_share_the_time_and_end(tmp_path: Path) -> None:
         return tight
 
     with pytest.raises(NotFoundError):
-        tighten(GAPS, 1000, Limits(time_s=8.0), tight, find)
+        tighten(GAPS, Goal(1000), Limits(time_s=8.0), tight, find)
     assert len(asked) == N_ATTEMPTS - 1
     assert [budget for budget, _ in asked] == sorted({b for b, _ in asked}, reverse=True)
     assert all(time_s is not None and time_s <= 4.0 for _, time_s in asked)
@@ -153,6 +156,24 @@ def test_what_the_first_search_proved_holds_for_the_draft_that_fits() -> None:
     slower = Draft(twice, 6, Claim("other", "all-schedules", 6, "optimal"))
     assert not is_within(small, IN_ORDER, 1023)
     assert is_within(small, twice, 1023)
-    best = tighten(small, 1023, PROVE, first, lambda _live, _limits: slower)
+    best = tighten(small, Goal(1023), PROVE, first, lambda _live, _limits: slower)
     assert best.schedule == twice
     assert best.claim == Claim("other", "all-schedules", 4, "limit")
+
+
+def test_what_fits_but_not_as_it_is_written_is_passed_over_where_another_is_found() -> None:
+    first = Draft(IN_ORDER, 4, claim(bound_ns=4))
+    twice = insert_frees(GAPS.graph, [OpId(i) for i in (1, 3, 0, 2, 0, 2)])
+    again = insert_frees(GAPS.graph, [OpId(i) for i in (1, 3, 0, 2, 0, 2, 0, 2)])
+    assert is_within(GAPS, twice, 1023)
+    assert is_within(GAPS, again, 1023)
+
+    def search(refused: Collection[Schedule]) -> Schedule:
+        drafts = chain([Draft(twice, 6, claim())], repeat(Draft(again, 8, claim())))
+        goal = Goal(1023, accepts=lambda schedule: schedule not in refused)
+        return tighten(GAPS, goal, PROVE, first, lambda _live, _limits: next(drafts)).schedule
+
+    assert search([]) == twice
+    assert search([twice]) == again
+    # What fits but for what its file adds is better than nothing.
+    assert search([twice, again]) == twice

@@ -40,6 +40,8 @@ def measure(model: Model, provider: Literal["auto", "cuda", "cpu"]) -> tuple[Pro
         f"costs of {len(model.graph.ops)} ops on {device.name}: {profile.n_signatures} kinds,"
         f" {measured} measured now, {profile.n_remembered} remembered"
     )
+    if profile.alone:
+        echo_note(f"times are those of ops alone, as the whole graph was not run: {profile.alone}")
     for estimated in profile.estimated[:_N_NAMED]:
         echo_note(f"estimated: {estimated.op}: {estimated.reason}")
     if len(profile.estimated) > _N_NAMED:

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from checkmate.arena import is_within
-from checkmate.engine.tighten import Draft, Find, tighten
+from checkmate.engine.clock import Clock
+from checkmate.engine.tighten import Draft, Find, Goal, tighten
+from checkmate.errors import InterruptError, NotFoundError
 from checkmate.folding import Folding
 from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
 from checkmate.liveness import insert_frees
 from checkmate.plan import Claim, Termination
-from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
 
-Accepts = Callable[[Schedule], bool]
-"""Whether a schedule fits as it is written, with all that this adds."""
+Order = tuple[OpId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What a schedule has to fit."""
-
-    budget_nbytes: int
-    accepts: Accepts | None = None
-    """None: nothing is added by writing it."""
-    start: tuple[OpId, ...] = ()
-    """An order without views that may meet it, beside the best in bytes."""
-
-    def is_met(self, problem: Problem, schedule: Schedule) -> bool:
-        """Return whether ``schedule`` runs in the budget, and as it is written too."""
-        is_fit = is_within(problem, schedule, self.budget_nbytes)
-        return is_fit and (self.accepts is None or self.accepts(schedule))
+_DEAR = 0.02
+"""How much longer than the best in bytes a schedule may take before searches in fewer bytes, which
+take far longer than to make room, are tried too."""
 
 
 def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) -> Draft:
@@ -45,30 +32,50 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     bound of ``first`` holds for all. A Ctrl-C ends the search with the best so far. Raises
     `NotFoundError` when no arena fits.
     """
-    accepted: list[tuple[OpId, ...]] = []
+    clock, problem = Clock(limits), folding.original
+    order, claim = _pack(folding, goal, clock.take(0.5), first)
+    first = replace(first, claim=claim)
+    if order is None:
+        return tighten(problem, goal, clock.take(), first, find)
+    schedule = _lay_out(folding, order)
+    time_ns = simulate(problem, schedule).time_ns
+    packed = Draft(schedule, time_ns, _claim(claim, time_ns, limits))
+    if claim.termination == "interrupted" or time_ns <= first.time_ns * (1 + _DEAR):
+        return packed
+    try:
+        other = tighten(problem, goal, clock.take(), first, find)
+    except (NotFoundError, InterruptError):
+        return packed
+    is_better = other.time_ns < time_ns and goal.is_met(problem, other.schedule)
+    return other if is_better else packed
 
-    def accepts(order: tuple[OpId, ...]) -> bool:
+
+def _pack(folding: Folding, goal: Goal, limits: Limits, first: Draft) -> tuple[Order | None, Claim]:
+    """Return the fastest order found by making room in ``first`` and in others, and what it proves.
+
+    None: none meets the goal.
+    """
+    accepted: list[Order] = []
+
+    def accepts(order: Order) -> bool:
         is_met = goal.is_met(folding.original, _lay_out(folding, order))
         if is_met:
             accepted.append(order)
         return is_met
 
-    deadline_s = None if limits.time_s is None else time.monotonic() + limits.time_s / 2
-    if first.claim.termination == "interrupted":
+    claim = first.claim
+    deadline_s = None if limits.time_s is None else time.monotonic() + limits.time_s
+    if claim.termination == "interrupted":
         deadline_s = 0.0
-    good_ns = int(first.claim.bound_ns * (1 + limits.gap)) - folding.view_ns
+    good_ns = int(claim.bound_ns * (1 + limits.gap)) - folding.view_ns
     starts = tuple(filter(None, (folding.fold(first.schedule.order), goal.start)))
     until = PackingLimits(good_ns, deadline_s)
     try:
         pack(folding.folded, goal.budget_nbytes, starts, until, accepts)
     except KeyboardInterrupt:
-        first = replace(first, claim=replace(first.claim, termination="interrupted"))
-    if not accepted:
-        return tighten(folding.original, goal.budget_nbytes, limits, first, find)
+        claim = replace(claim, termination="interrupted")
     # What is accepted is faster than what was accepted before.
-    schedule = _lay_out(folding, accepted[-1])
-    time_ns = simulate(folding.original, schedule).time_ns
-    return Draft(schedule, time_ns, _claim(first.claim, time_ns, limits))
+    return (accepted[-1] if accepted else None), claim
 
 
 def _lay_out(folding: Folding, order: tuple[OpId, ...]) -> Schedule:

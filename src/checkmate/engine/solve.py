@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from checkmate.arena import count_budget_nbytes
 from checkmate.engine.draft import find_with_shapes, make_draft
-from checkmate.engine.fit import Accepts, Goal, fit
+from checkmate.engine.fit import fit
 from checkmate.engine.min_budget import quote_min_budget
-from checkmate.engine.tighten import Draft, Find, halve_time
+from checkmate.engine.tighten import Accepts, Draft, Find, Goal, halve_time
 from checkmate.errors import CheckmateError, InfeasibleError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding, fold_views
 from checkmate.graph import OpId

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.engine.clock import Clock
 from checkmate.errors import InfeasibleError, InterruptError, NotFoundError
+from checkmate.graph import OpId
 from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
@@ -32,11 +33,31 @@ class Draft:
 Find = Callable[[int, Limits], Draft]
 """A search within a budget of bytes."""
 
+Accepts = Callable[[Schedule], bool]
+"""Whether a schedule fits as it is written, with all that this adds."""
 
-def tighten(
-    problem: Problem, budget_nbytes: int, limits: Limits, first: Draft, find: Find
-) -> Draft:
-    """Return the fastest draft found whose arena fits in ``budget_nbytes``.
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a schedule has to fit."""
+
+    budget_nbytes: int
+    accepts: Accepts | None = None
+    """None: nothing is added by writing it."""
+    start: tuple[OpId, ...] = ()
+    """An order without views that may meet it, beside the best in bytes."""
+
+    def is_met(self, problem: Problem, schedule: Schedule) -> bool:
+        """Return whether ``schedule`` runs in the budget, and as it is written too."""
+        return is_within(problem, schedule, self.budget_nbytes) and self.is_accepted(schedule)
+
+    def is_accepted(self, schedule: Schedule) -> bool:
+        """Return whether ``schedule``, which runs in the budget, does so as it is written."""
+        return self.accepts is None or self.accepts(schedule)
+
+
+def tighten(problem: Problem, goal: Goal, limits: Limits, first: Draft, find: Find) -> Draft:
+    """Return the fastest draft found that meets ``goal``, or else whose arena fits its budget.
 
     ``first`` was found with all of the budget in bytes. When its arena does not fit, the next
     search gets less by what was too much, the one after it less again by twice as much, and so on;
@@ -44,7 +65,7 @@ def tighten(
     which nothing was found. What fits in the arena fits in bytes too, so the bound of the first
     holds for all. Raises `NotFoundError` when no arena fits.
     """
-    attempts = _Attempts(problem, budget_nbytes, limits, first)
+    attempts = _Attempts(problem, goal, limits, first)
     while (live_nbytes := attempts.choose_next()) is not None:
         try:
             draft = find(live_nbytes, attempts.share_time())
@@ -65,17 +86,20 @@ def halve_time(limits: Limits) -> Limits:
 class _Attempts:
     """What was tried; budgets of bytes above ``high`` are too much, below ``low`` too little."""
 
-    def __init__(self, problem: Problem, budget_nbytes: int, limits: Limits, first: Draft) -> None:
-        self._problem, self._budget_nbytes, self._limits = problem, budget_nbytes, limits
+    def __init__(self, problem: Problem, goal: Goal, limits: Limits, first: Draft) -> None:
+        self._problem, self._goal, self._limits = problem, goal, limits
+        self._budget_nbytes = goal.budget_nbytes
         self._clock = Clock(limits)
         self._claim = first.claim
         self._best: Draft | None = None
+        self._spare: Draft | None = None
+        """The fastest that fits, but not as it is written."""
         self._n_attempts = 0
         self._low: int | None = None
-        self._high = budget_nbytes
+        self._high = goal.budget_nbytes
         self._excess_nbytes = 0
         self._smallest_nbytes: int | None = None
-        self.add(budget_nbytes, first)
+        self.add(goal.budget_nbytes, first)
 
     def share_time(self) -> Limits:
         """Return the limits of the next search: half of the time that is left."""
@@ -87,14 +111,21 @@ class _Attempts:
         if draft.claim.termination == "interrupted":
             self.interrupt()
         if is_within(self._problem, draft.schedule, self._budget_nbytes):
-            self._low = live_nbytes
-            if self._best is None or draft.time_ns < self._best.time_ns:
-                self._best = draft
+            self._add_fitting(live_nbytes, draft)
             return
         needed_nbytes = count_budget_nbytes(self._problem, draft.schedule)
         self._high = live_nbytes
         self._excess_nbytes = max(needed_nbytes - self._budget_nbytes, self._step_nbytes)
         self._smallest_nbytes = min(needed_nbytes, self._smallest_nbytes or needed_nbytes)
+
+    def _add_fitting(self, live_nbytes: int, draft: Draft) -> None:
+        if self._goal.is_accepted(draft.schedule):
+            self._low = live_nbytes
+            self._best = _choose_faster(self._best, draft)
+            return
+        self._high = live_nbytes
+        self._excess_nbytes = self._step_nbytes
+        self._spare = _choose_faster(self._spare, draft)
 
     def add_failure(self, live_nbytes: int) -> None:
         """Note that a search found nothing."""
@@ -123,7 +154,8 @@ class _Attempts:
 
     def take_best(self) -> Draft:
         """Return the fastest draft that fits, with what the first search proved."""
-        if self._best is None:
+        best = self._best or self._spare
+        if best is None:
             known = self._smallest_nbytes or self._budget_nbytes
             what = (
                 "no schedule was found whose arena fits in"
@@ -136,16 +168,16 @@ class _Attempts:
                 hint="the smallest budget known to work, with what onnxruntime's arena adds to the"
                 f" live bytes, is {format_nbytes_exactly(known)}; --no-arena counts bytes alone",
             )
-        bound_ns = min(self._claim.bound_ns, self._best.time_ns)
-        claim = replace(self._claim, strategy=self._best.claim.strategy, bound_ns=bound_ns)
-        if self._best.time_ns == bound_ns:
+        bound_ns = min(self._claim.bound_ns, best.time_ns)
+        claim = replace(self._claim, strategy=best.claim.strategy, bound_ns=bound_ns)
+        if best.time_ns == bound_ns:
             claim = replace(claim, termination="optimal")
-        elif claim != self._best.claim:
+        elif claim != best.claim:
             is_interrupted = self._claim.termination == "interrupted"
             ending: Termination = "interrupted" if is_interrupted else "limit"
-            is_close = self._is_close(self._best)
+            is_close = self._is_close(best)
             claim = replace(claim, termination="gap" if is_close else ending)
-        return replace(self._best, claim=claim)
+        return replace(best, claim=claim)
 
     @property
     def _step_nbytes(self) -> int:
@@ -154,3 +186,7 @@ class _Attempts:
     def _is_close(self, draft: Draft) -> bool:
         """Return whether ``draft`` is as good as asked for, by the bound of the first search."""
         return draft.time_ns <= self._claim.bound_ns * (1 + self._limits.gap)
+
+
+def _choose_faster(best: Draft | None, draft: Draft) -> Draft:
+    return draft if best is None or draft.time_ns < best.time_ns else best

@@ -31,7 +31,7 @@ _N_TRIALS = 60
 """Recomputes that are taken away to see whether others do."""
 _SLACK = 1.5
 """How much more overhead than the best an order may have on the way to a better one."""
-_MARGINS = (0, 1, 4, 16)
+_MARGINS = (0, 4, 16, 48)
 """What is left free for what is not known here, as parts of 1024 of the arena, in turn."""
 _NO_LIMIT_NBYTES = 1 << 60
 

@@ -72,6 +72,8 @@ class _Expander:
         self._known = {tensor.name: tensor for tensor in problem.graph.tensors}
         self._ops: list[Op] = []
         self._origin: list[OpId | None] = []
+        self._n_joined: dict[OpId, int] = {}
+        """Sizes that a fence joins, where it makes partial results of them."""
         self._zeros: list[TensorId] = []
         self._in_place: dict[TensorId, TensorId] = {}
         self._unsized: set[str] = set()
@@ -98,6 +100,8 @@ class _Expander:
             self._unsized.update(wiring.makes)
         if op is not None:
             self._place(op, wiring)
+        elif wiring.node.op_type == "Max" and len(wiring.node.input) > 2:
+            self._n_joined[position] = len(wiring.node.input)
 
     def finish(self, outputs: Sequence[str]) -> Problem:
         read = {tensor for op in self._ops for tensor in op.inputs}
@@ -162,9 +166,12 @@ class _Expander:
 
     def _make_costs(self) -> Costs:
         costs = self._problem.costs
+        workspace_nbytes = [0 if op is None else costs.workspace_nbytes[op] for op in self._origin]
+        for joint in self._n_joined:
+            workspace_nbytes[joint] = _SCALAR_NBYTES
         return Costs(
             tuple(0 if op is None else costs.time_ns[op] for op in self._origin),
-            tuple(0 if op is None else costs.workspace_nbytes[op] for op in self._origin),
+            tuple(workspace_nbytes),
             costs.origin,
         )
 
@@ -173,15 +180,16 @@ class _Expander:
         if rules is None:
             return None
         names = [self._problem.graph.tensors[tensor].name for tensor in rules.resident]
-        partial = (i for i, op in enumerate(self._origin) if op in rules.partial)
+        partial = (OpId(i) for i, op in enumerate(self._origin) if op in rules.partial)
+        n_later = {
+            OpId(i): rules.n_later[op]
+            for i, op in enumerate(self._origin)
+            if op is not None and op in rules.n_later
+        }
         return replace(
             rules,
             resident=(*(self._ids[name] for name in names), *self._zeros),
             in_place=self._in_place,
-            partial=frozenset(map(OpId, partial)),
-            n_later={
-                OpId(i): rules.n_later[op]
-                for i, op in enumerate(self._origin)
-                if op is not None and op in rules.n_later
-            },
+            partial=frozenset((*partial, *self._n_joined)),
+            n_later=n_later | {joint: n - 3 for joint, n in self._n_joined.items()},
         )

@@ -84,12 +84,14 @@ def place_file(model: Model, content: Callable[[Path], bytes]) -> Iterator[Path]
 
 
 @contextmanager
-def place_planned(model: Model) -> Iterator[Path]:
+def place_planned(model: Model, *, is_named: bool = False) -> Iterator[Path]:
     """Yield a file that holds ``model`` as it is planned.
 
     It is its own where it was not optimized, and where onnxruntime takes the names of its nodes.
+    Where these have to be the names of the ops, ``is_named``, each must have one.
     """
-    if not model.is_optimized and model.namesake is None:
+    has_names = not is_named or all(node.name for node in model.proto.graph.node)
+    if not model.is_optimized and model.namesake is None and has_names:
         yield model.path
         return
     with place_file(model, lambda path: render_planned(model, path)) as path:

@@ -9,6 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from checkmate.errors import RunError
+from checkmate.onnxio.views import find_source
 from checkmate.profiler.signature import is_embedded
 from checkmate.profiler.steering import derive_values, find_upper, is_positive
 from checkmate.profiler.surroundings import Surroundings, count_tensor_nbytes, find_opset
@@ -40,7 +41,8 @@ def build_one_op(node: onnx.NodeProto, around: Surroundings, n_copies: int) -> O
     """Return a model of ``n_copies`` of ``node``.
 
     Copies share nothing, so that none finds in a cache what another has read. Numbers that steer
-    the op (shapes, axes, exponents) stay constants and weights stay initializers. Raises
+    the op (shapes, axes, exponents) stay constants and weights stay initializers. A view is read
+    by a Size, as of an output that is bound onnxruntime makes a copy. Raises
     `UnmeasurableError` for an op with a subgraph, or with a tensor that has no known type.
     """
     _check(node, around)
@@ -71,7 +73,11 @@ def _assemble(node: onnx.NodeProto, around: Surroundings, n_copies: int, parts: 
     for copy in range(n_copies):
         graph.node.append(_copy_node(node, copy))
         inputs += [_rename(spec, copy) for spec in parts.given]
-        outputs += [_rename(spec, copy) for spec in parts.made]
+        if find_source(node, around.outputs) is None:
+            outputs += [_rename(spec, copy) for spec in parts.made]
+        else:
+            graph.node.append(_make_reader(graph.node[-1].output[0]))
+            outputs.append(TensorSpec(graph.node[-1].output[0], onnx.TensorProto.INT64, ()))
         graph.initializer.extend(
             numpy_helper.from_array(array, _name(name, copy)) for name, array in parts.fixed.items()
         )
@@ -130,6 +136,10 @@ def _copy_node(node: onnx.NodeProto, copy: int) -> onnx.NodeProto:
     clone.input[:] = [name and _name(name, copy) for name in node.input]
     clone.output[:] = [name and _name(name, copy) for name in node.output]
     return clone
+
+
+def _make_reader(name: str) -> onnx.NodeProto:
+    return helper.make_node("Size", [name], [f"{name}/size"], name=f"{name}/size")
 
 
 def _rename(spec: TensorSpec, copy: int) -> TensorSpec:

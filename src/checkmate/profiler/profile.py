@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 
 from checkmate.costs import Costs, Origin
-from checkmate.errors import RunError
+from checkmate.errors import InputError, OutputError, RunError
 from checkmate.onnxio.body_memory import count_workspace_nbytes
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.write import place_planned
+from checkmate.problem import Problem
+from checkmate.profiler.among import Means, name_graph, time_among
 from checkmate.profiler.cache import CostCache, OpCost
 from checkmate.profiler.flops import PROCESSOR, count_traffic_nbytes, estimate_op_ns
 from checkmate.profiler.measure import Effort, measure_op
@@ -41,6 +43,8 @@ class ProfileOptions:
     """How long to repeat one op."""
     timeout_s: float = 600.0
     """How long one op may take, all its runs together."""
+    among: bool = True
+    """Time ops among the others too, in runs of the whole graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Profile:
     """Signatures that the cache knew."""
     estimated: tuple[Estimated, ...]
     """In graph order."""
+    alone: str = ""
+    """Why the times are those of ops that run alone; empty: they are those among the others."""
 
 
 def profile_model(
@@ -98,18 +104,21 @@ def profile_model(
         for n_done, signature in enumerate(order, start=1):
             desk.find_cost(signature, representatives[signature], worker)
             on_progress(Progress(n_done, len(order), names[signature]))
-    known = desk.complete(representatives)
-    costs = Costs(
-        tuple(known[signature].time_ns for signature in signatures),
-        tuple(known[signature].workspace_nbytes for signature in signatures),
-        Origin("profile", device.provider, device.name, device.onnxruntime),
-    )
+        known = desk.complete(representatives)
+        costs = Costs(
+            tuple(known[signature].time_ns for signature in signatures),
+            tuple(known[signature].workspace_nbytes for signature in signatures),
+            Origin("profile", device.provider, device.name, device.onnxruntime),
+        )
+        alone = "not asked for"
+        if options.among:
+            costs, alone = desk.place_among(model, signatures, costs, worker)
     estimated = tuple(
         Estimated(op.name, desk.failures[signature])
         for op, signature in zip(model.graph.ops, signatures, strict=True)
         if signature in desk.failures
     )
-    return Profile(costs, len(order), desk.n_remembered, estimated)
+    return Profile(costs, len(order), desk.n_remembered, estimated, alone)
 
 
 def measure_whole_graph_ns(
@@ -155,6 +164,27 @@ class _Desk:
         if cache:
             cache.remember(signature, cost)
 
+    def place_among(
+        self, model: Model, signatures: Sequence[Signature], alone: Costs, worker: Worker
+    ) -> tuple[Costs, str]:
+        """Return costs among the others, or those ``alone`` and why: remembered or measured."""
+        cache, names = self._open_cache(), name_graph(model, signatures)
+        remembered = {s: cache.find(name) for s, name in names.items()} if cache else {}
+        found = {s: cost.time_ns for s, cost in remembered.items() if cost}
+        if len(found) < len(names):
+            means = Means(
+                worker, self._settings(), self._count_memory_nbytes(), self.options.max_runs
+            )
+            try:
+                found = time_among(model, signatures, Problem(model.graph, alone), means)
+            # The file of a planned graph may be too large, or its folder full or closed.
+            except (RunError, InputError, OutputError) as error:
+                return alone, error.message
+            if cache:
+                for signature, time_ns in found.items():
+                    cache.remember(names[signature], OpCost(time_ns, 0))
+        return replace(alone, time_ns=tuple(found[signature] for signature in signatures)), ""
+
     def complete(self, nodes: Mapping[Signature, onnx.NodeProto]) -> dict[Signature, OpCost]:
         """Return the known costs and estimates of all others."""
         if self.failures and not self.known:
@@ -184,9 +214,11 @@ class _Desk:
         return None if folder is None else CostCache(folder, self.device, self._settings())
 
     def _make_effort(self) -> Effort:
-        memory_nbytes = count_free_nbytes(self.device) * _MEMORY_PERCENT // 100
-        options = self.options
+        options, memory_nbytes = self.options, self._count_memory_nbytes()
         return Effort(self._settings(), memory_nbytes, options.max_runs, options.max_ns)
+
+    def _count_memory_nbytes(self) -> int:
+        return count_free_nbytes(self.device) * _MEMORY_PERCENT // 100
 
     def _settings(self) -> Settings:
         return Settings(self.device.provider, self.options.threads)

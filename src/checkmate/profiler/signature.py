@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
+from checkmate.onnxio.views import find_source
 from checkmate.profiler.surroundings import Surroundings, find_opset
 
 _N_SPELLED_OUT = 16
@@ -35,10 +36,11 @@ def sign(node: onnx.NodeProto, around: Surroundings) -> Signature:
     It holds the operator with its version, the attributes (except those whose name starts with
     two underscores, which mean nothing to onnxruntime), types and shapes of inputs and outputs,
     which outputs exist, which inputs are weights, which are one tensor read twice, and the value
-    of those that are small and known: a shape, an axis, an exponent choose the kernel's path.
+    of those that are small and known: a shape, an axis, an exponent choose the kernel's path. A
+    view is another op than the copy that onnxruntime makes for a graph output.
     """
     domain, version = find_opset(node, around)
-    document = {
+    document: dict[str, object] = {
         "domain": domain,
         "op": node.op_type,
         "version": version,
@@ -46,6 +48,8 @@ def sign(node: onnx.NodeProto, around: Surroundings) -> Signature:
         "inputs": [_describe_input(node, position, around) for position in range(len(node.input))],
         "outputs": [_describe_type(name, around) for name in node.output],
     }
+    if find_source(node, around.outputs) is not None:
+        document["view"] = True
     return Signature(json.dumps(document, separators=(",", ":"), sort_keys=True))
 
 

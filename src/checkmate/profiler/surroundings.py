@@ -28,6 +28,8 @@ class Surroundings:
     ir_version: int
     bodies: Mapping[str, tuple[Body, ...]] = field(default_factory=dict)
     """Per control-flow op, by the first tensor that it makes."""
+    outputs: frozenset[str] = frozenset()
+    """Graph outputs, which have a storage of their own."""
 
     def enter(self, body: Body) -> Surroundings:
         """Return what the ops within a body see."""
@@ -53,6 +55,7 @@ def survey(model: Model) -> Surroundings:
         opsets,
         model.proto.ir_version,
         model.bodies,
+        frozenset(item.name for item in graph.output),
     )
 
 

@@ -20,6 +20,8 @@ from checkmate.runtime.protocol import (
     Reply,
     RunTask,
     Task,
+    TimeTask,
+    WatchTask,
     read_task,
 )
 
@@ -74,16 +76,24 @@ class _Answerer:
         from checkmate.runtime.probing import probe  # noqa: PLC0415
         from checkmate.runtime.racing import race  # noqa: PLC0415
         from checkmate.runtime.running import run  # noqa: PLC0415
+        from checkmate.runtime.watching import watch  # noqa: PLC0415
 
-        if isinstance(task, ProbeTask):
-            return probe(task)
-        if isinstance(task, RaceTask):
-            return race(task)
-        if isinstance(task, OptimizeTask):
-            return optimize(task)
-        if isinstance(task, PlaceTask):
-            return place(task)
-        return run(task, self._folder) if isinstance(task, RunTask) else self._stopwatch(task)
+        match task:
+            case RunTask():
+                reply = run(task, self._folder)
+            case TimeTask():
+                reply = self._stopwatch(task)
+            case WatchTask():
+                reply = watch(task, self._folder)
+            case RaceTask():
+                reply = race(task)
+            case PlaceTask():
+                reply = place(task)
+            case OptimizeTask():
+                reply = optimize(task)
+            case ProbeTask():
+                reply = probe(task)
+        return reply
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from checkmate.errors import OutOfMemoryError, RunError
@@ -15,6 +15,7 @@ from checkmate.runtime.protocol import (
     RunTask,
     Settings,
     TensorSpec,
+    WatchTask,
     read_ints,
     read_texts,
 )
@@ -112,6 +113,23 @@ def race_models(
     times_ns = reply["times_ns"]
     assert isinstance(times_ns, list)
     return tuple(tuple(map(int, own_ns)) for own_ns in times_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What runs of a whole model took."""
+
+    times_ns: tuple[int, ...]
+    ops_ns: Mapping[str, int]
+    """The least that an op took in any run, as onnxruntime's profile says it, by its name."""
+
+
+def watch_model(model: Path, task: WatchTask, worker: Worker) -> Watched:
+    """Return what each op of ``model`` takes among the others; all errors are those of runs."""
+    reply = worker.ask(replace(task, model=str(model.resolve())))
+    ops_ns = reply["ops_ns"]
+    assert isinstance(ops_ns, dict)
+    return Watched(read_ints(reply, "times_ns"), {str(k): int(v) for k, v in ops_ns.items()})
 
 
 def _run(model: Path, inputs: Inputs, options: RunOptions, meter: Meter) -> RunResult:

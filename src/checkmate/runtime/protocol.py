@@ -111,6 +111,20 @@ class RaceTask:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchTask:
+    """Time each op of a model in runs of all of it."""
+
+    model: str
+    settings: Settings
+    specs: tuple[TensorSpec, ...]
+    seed: int
+    max_runs: int
+    """Of each of two sessions, with a profile and without, beside one to warm up."""
+    max_ns: int
+    """No further run of a session starts after this long."""
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizeTask:
     """Optimize a model and write what comes of it; nothing runs."""
 
@@ -132,7 +146,7 @@ class PlaceTask:
     settings: Settings
 
 
-Task = ProbeTask | RunTask | TimeTask | RaceTask | OptimizeTask | PlaceTask
+Task = ProbeTask | RunTask | TimeTask | RaceTask | WatchTask | OptimizeTask | PlaceTask
 Reply = Mapping[str, object]
 
 
@@ -155,6 +169,8 @@ def read_task(line: str) -> Task:
     for key in ("specs", "inputs", "outputs"):
         if isinstance(document.get(key), list):
             document[key] = tuple(map(_read_spec, document[key]))
+    if kind == "WatchTask":
+        return WatchTask(**document)
     if kind == "RaceTask":
         return RaceTask(**document | {"models": tuple(document["models"])})
     return RunTask(**document) if kind == "RunTask" else TimeTask(**document)

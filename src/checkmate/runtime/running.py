@@ -27,7 +27,8 @@ from checkmate.runtime.session import (
     register_arena,
 )
 
-_SUFFIX = "_kernel_time"
+SUFFIX = "_kernel_time"
+"""Of the name of an op, in the profile of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ def _find_node_events(document: list[dict[str, object]]) -> Iterator[tuple[str, 
     """Yield the name and the provider of each op of the first run."""
     for event in document:
         name, arguments = str(event.get("name", "")), event.get("args")
-        if event.get("cat") == "Node" and name.endswith(_SUFFIX) and isinstance(arguments, dict):
-            yield name.removesuffix(_SUFFIX), str(arguments.get("provider", ""))
+        if event.get("cat") == "Node" and name.endswith(SUFFIX) and isinstance(arguments, dict):
+            yield name.removesuffix(SUFFIX), str(arguments.get("provider", ""))
         if name == "model_run":
             return
