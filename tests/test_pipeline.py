@@ -249,7 +249,7 @@ def test_a_solver_without_memory_costs_its_phase() -> None:
     assert diary.warnings == []
 
 
-@pytest.mark.parametrize("phase", ["greedy", "stages", "exact"])
+@pytest.mark.parametrize("phase", ["greedy", "stages", "exact", "rounds"])
 def test_a_ctrl_c_takes_what_is_in_hand(phase: str) -> None:
     small, budget_nbytes = large()
     first = Phase("first", GREEDY.run)

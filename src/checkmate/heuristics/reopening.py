@@ -26,8 +26,8 @@ _MOMENT = 0.5
 _MOST_CENTRES = 3
 _OPS_PER_WAITING = 6
 """Of so many reopened ops one makes what waits in memory at the moment."""
-_OTHERS = 4
-"""Other recomputes that may be left out, for each reopened op."""
+_MOST_OTHERS = 300
+"""Other recomputes that may be left out."""
 _LEAST_APART = 2
 """Stages between a first run and a recompute, at least: closer ones are of no use."""
 
@@ -58,13 +58,15 @@ class Reopener:
 
     def reopen(self, keys: Sequence[int], n_reopened: int) -> Reopened:
         """Return ``keys`` and what comes with about ``n_reopened`` ops being open again."""
-        n, ops = self._tables.n_ops, self._spread(self._draw(keys, n_reopened), n_reopened)
+        n, ops = self._tables.n_ops, frozenset(self._movable)
+        if n_reopened < len(ops):
+            ops = self._spread(self._draw(keys, n_reopened), n_reopened)
         pool = set(keys)
         for op in sorted(ops, reverse=True):
             pool.update(self._find_stages(op, pool))
         optional = {key for key in pool if key % n in ops}
         others = [key for key in keys if key % (n + 1) and key % n not in ops]
-        optional.update(self._rng.sample(others, min(len(others), _OTHERS * n_reopened)))
+        optional.update(self._rng.sample(others, min(len(others), _MOST_OTHERS)))
         return Reopened(tuple(sorted(pool)), frozenset(optional))
 
     def has_all(self, reopened: Reopened) -> bool:

@@ -7,7 +7,9 @@ which begins as what the greedy found; the programs find all that is near.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from checkmate.errors import NotFoundError
 from checkmate.graph import OpId
 from checkmate.search.local import Effort, anneal
 from checkmate.search.reopened import Reopening
@@ -29,8 +31,11 @@ def improve_in_rounds(standing: Standing) -> None:
     """Offer ever better orders until the best is good enough, or hope is gone.
 
     Ends when the last success was as long ago as all that came before it, counted in rounds, so
-    that the result does not depend on a clock unless it runs out.
+    that the result does not depend on a clock unless it runs out. Does nothing when no order is
+    known.
     """
+    if standing.best is None:
+        return
     rounds = _Rounds(standing, lambda: standing.is_ended or standing.is_out_of_time)
     n_rounds = n_fruitful = 0
     while n_rounds - n_fruitful < max(_PATIENCE, n_fruitful):
@@ -72,9 +77,14 @@ class _Rounds:
 
     def run(self, seed: int) -> None:
         """Run the round that has ``seed``, as long as it is not over."""
+        # Where the best order cannot be edited, local search may find nothing that fits.
+        with suppress(NotFoundError):
+            self._anneal(seed)
+        self._reopening.improve(_PROGRAMS)
+
+    def _anneal(self, seed: int) -> None:
         effort = Effort(_CHUNKS, _CHUNKS, seed, ends_when_good=not self._standing.is_good)
         if self._other is None or seed % 2:
             anneal(self._standing, effort)
         else:
             self._other = anneal(self._standing, effort, self._other)
-        self._reopening.improve(_PROGRAMS)
