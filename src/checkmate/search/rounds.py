@@ -77,10 +77,13 @@ class _Rounds:
 
     def run(self, seed: int) -> None:
         """Run the round that has ``seed``, as long as it is not over."""
+        self._reopening.improve(1)  # of a small graph it has all there is
+        if self.is_over():
+            return
         # Where the best order cannot be edited, local search may find nothing that fits.
         with suppress(NotFoundError):
             self._anneal(seed)
-        self._reopening.improve(_PROGRAMS)
+        self._reopening.improve(_PROGRAMS - 1)
 
     def _anneal(self, seed: int) -> None:
         effort = Effort(_CHUNKS, _CHUNKS, seed, ends_when_good=not self._standing.is_good)
