@@ -10,16 +10,17 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import onnx
 
 from checkmate.errors import InputError
 from checkmate.graph import OpId
+from checkmate.onnxio.drawing import can_wait, make_waiting
 from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.hiding import find_packed, hide_inputs
 from checkmate.onnxio.instances import find_types
-from checkmate.onnxio.model import Model
+from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
@@ -103,7 +104,9 @@ class _Fencer:
         self._shapes = {name: known.shape for name, known in types.items()}
         halves = {name: known for name, known in types.items() if known.is_half}
         self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
+        self._constants = _find_constants(graph)
         if fences == "all":
+            self._make_waiting(nodes, types)
             names = [item.name for item in graph.input]
             names += find_packed(name_weights(graph), types)
             given = {name: self._shapes[name] for name in names}
@@ -116,12 +119,21 @@ class _Fencer:
             if is_early(wiring)
             or (fences == "run" and (is_view(wiring) or _follows_from_shapes(model, op)))
         )
-        self._constants = _find_constants(graph)
         self._read = {name for wiring in self._wirings for name in wiring.reads}
         self._read.update(output.name for output in graph.output)
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
         self._hides_shapes = fences == "all"
+
+    def _make_waiting(
+        self, nodes: Sequence[onnx.NodeProto], types: Mapping[str, TensorType]
+    ) -> None:
+        """Make those of ``nodes`` that read nothing read a constant, which a fence can hold."""
+        for node in filter(can_wait, nodes):
+            condition = self._maker.find_true()
+            self._shapes[condition] = ()
+            self._constants |= {condition}
+            make_waiting(node, types[node.output[0]], condition)
 
     def run(self) -> list[onnx.NodeProto]:
         before: list[Wiring] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from checkmate.onnxio.drawing import can_wait
 from checkmate.onnxio.order import Wiring, wire
 from checkmate.onnxio.rewrite import name_computes, name_nodes
 from checkmate.onnxio.windows import find_run_starts, is_early, is_view
@@ -44,9 +45,13 @@ def compare_exactly(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
 def compare_computes(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
     """Return where the ops that ran under their names left the order of the schedule.
 
-    What reads nothing, and Shape and Size, run where they like.
+    Shape and Size run where they like, and without fences what reads nothing.
     """
-    ranks = _rank(rewriting, range(len(rewriting.schedule.order)), is_early)
+
+    def floats(wiring: Wiring) -> bool:
+        return is_early(wiring) and not (rewriting.fences == "all" and can_wait(wiring.node))
+
+    ranks = _rank(rewriting, range(len(rewriting.schedule.order)), floats)
     return _compare(ranks, executed)
 
 
