@@ -80,12 +80,13 @@ def _find_weights(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorType]]:
 
 
 def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
-    """Yield the initializers that a session copies into its arena."""
+    """Yield the initializers that a session copies into its arena, and what runs copy of them."""
     proto = model.proto.graph
     given = {item.name for item in proto.input}
     for index, tensor in enumerate(model.graph.tensors):
         is_weight = tensor.producer is None and tensor.name not in given
-        if is_weight and (provider == "cuda" or tensor.nbytes <= MAX_COPIED_NBYTES):
+        is_small = tensor.nbytes <= MAX_COPIED_NBYTES
+        if is_weight and (provider == "cuda" or is_small or tensor.name not in model.types):
             yield TensorId(index)
 
 
