@@ -35,7 +35,7 @@ from checkmate.runtime.protocol import Manner, RunTask, Settings, read_ints
 from checkmate.runtime.running import Binding
 from checkmate.runtime.running import run as run_task
 from checkmate.runtime.session import Instruments, make_session
-from checkmate.simulate import simulate
+from checkmate.simulate import Peak, simulate
 from random_orders import draw_order
 
 EQUAL = "equal"
@@ -88,7 +88,7 @@ def compare_at_random(path: Path, dims: Mapping[str, int], chance: random.Random
         simulate(problem, schedule)
         fences = "none" if find_obstacle(model, "cpu") else chance.choice(FENCES)
         peak = simulate(*expand(problem, model, schedule, fences)).peak
-        allowed_nbytes = peak.live_nbytes + _count_returned_nbytes(model)
+        allowed_nbytes = _count_run_nbytes(model, peak)
         return Rewritten(model, rewrite_model(model, schedule, fences), allowed_nbytes)
 
     return _compare_in_fork(rewrite)
@@ -103,14 +103,20 @@ def compare_written(path: Path, schedule: Path, written: Path, dims: Mapping[str
         steps = resolve_instructions(record, model.graph)
         problem = Problem(model.graph, unit_costs(model.graph))
         # Where there is no room for what the file adds, solve says so.
-        needed = simulate(*expand(problem, model, steps, read_fences(record))).peak.live_nbytes
-        allowed_nbytes = max(needed, record.budget_nbytes - model.graph.resident_nbytes)
+        peak = simulate(*expand(problem, model, steps, read_fences(record))).peak
+        spare_nbytes = record.budget_nbytes - model.graph.resident_nbytes
+        spare_nbytes += _count_returned_nbytes(model)
+        allowed_nbytes = max(_count_run_nbytes(model, peak), spare_nbytes)
         arena = record.runtime.get("arena_limit_nbytes")
-        allowed_nbytes += _count_returned_nbytes(model)
         proto = onnx.load(written, load_external_data=False)
         return Rewritten(model, proto, allowed_nbytes, None if arena is None else int(arena))
 
     return _compare_in_fork(read)
+
+
+def _count_run_nbytes(model: Model, peak: Peak) -> int:
+    """Return what a run holds at ``peak`` beside inputs and weights."""
+    return peak.live_nbytes + peak.workspace_nbytes + _count_returned_nbytes(model)
 
 
 def _count_returned_nbytes(model: Model) -> int:

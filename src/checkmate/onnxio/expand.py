@@ -18,7 +18,7 @@ from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
 from checkmate.onnxio.rewrite import name_computes, rewrite_nodes
-from checkmate.onnxio.storage import MAX_COPIED_NBYTES
+from checkmate.onnxio.storage import MAX_COPIED_NBYTES, count_later
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import ArenaRules
 from checkmate.problem import Problem
@@ -80,6 +80,8 @@ class _Expander:
         self._ops: list[Op] = []
         self._origin: list[OpId | None] = []
         self._constants: list[TensorId] = []
+        self._n_partial: dict[OpId, int] = {}
+        """Per fence with partial results: how many come after the first."""
         self._in_place: dict[TensorId, TensorId] = {}
         self._unsized: set[str] = set()
         """Tensors whose shape onnxruntime does not know, because a fence is before them."""
@@ -137,6 +139,9 @@ class _Expander:
     def _describe(self, wiring: Wiring) -> list[_Made]:
         """Return what a node of a fence makes."""
         node = wiring.node
+        n_later = count_later(node)
+        if n_later is not None:
+            self._n_partial[OpId(len(self._ops))] = n_later
         if node.op_type == "Reshape":
             self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
@@ -171,9 +176,15 @@ class _Expander:
         costs = self._problem.costs
         return Costs(
             tuple(0 if op is None else costs.time_ns[op] for op in self._origin),
-            tuple(0 if op is None else costs.workspace_nbytes[op] for op in self._origin),
+            tuple(self._find_workspace(OpId(i)) for i in range(len(self._origin))),
             costs.origin,
         )
+
+    def _find_workspace(self, op: OpId) -> int:
+        origin = self._origin[op]
+        if origin is not None:
+            return self._problem.costs.workspace_nbytes[origin]
+        return _SCALAR_NBYTES if op in self._n_partial else 0
 
     def _make_rules(self) -> ArenaRules | None:
         rules = self._problem.arena
@@ -185,8 +196,9 @@ class _Expander:
             rules,
             resident=(*(self._ids[name] for name in names), *self._constants),
             in_place=self._in_place,
-            partial=frozenset(map(OpId, partial)),
-            n_later={
+            partial=frozenset(map(OpId, partial)) | self._n_partial.keys(),
+            n_later=self._n_partial
+            | {
                 OpId(i): rules.n_later[op]
                 for i, op in enumerate(self._origin)
                 if op is not None and op in rules.n_later
