@@ -18,7 +18,7 @@ from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
 from checkmate.onnxio.rewrite import name_computes, rewrite_nodes
-from checkmate.onnxio.storage import MAX_COPIED_NBYTES, count_later
+from checkmate.onnxio.storage import MAX_COPIED_NBYTES
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import ArenaRules
 from checkmate.problem import Problem
@@ -79,9 +79,9 @@ class _Expander:
         self._known = {tensor.name: tensor for tensor in problem.graph.tensors}
         self._ops: list[Op] = []
         self._origin: list[OpId | None] = []
+        self._n_joined: dict[OpId, int] = {}
+        """Sizes that a fence joins, where it makes partial results of them."""
         self._constants: list[TensorId] = []
-        self._n_partial: dict[OpId, int] = {}
-        """Per fence with partial results: how many come after the first."""
         self._in_place: dict[TensorId, TensorId] = {}
         self._unsized: set[str] = set()
         """Tensors whose shape onnxruntime does not know, because a fence is before them."""
@@ -107,6 +107,8 @@ class _Expander:
             self._unsized.update(wiring.makes)
         if op is not None:
             self._place(op, wiring)
+        elif wiring.node.op_type == "Max" and len(wiring.node.input) > 2:
+            self._n_joined[position] = len(wiring.node.input)
 
     def finish(self, outputs: Sequence[str]) -> Problem:
         read = {tensor for op in self._ops for tensor in op.inputs}
@@ -139,9 +141,6 @@ class _Expander:
     def _describe(self, wiring: Wiring) -> list[_Made]:
         """Return what a node of a fence makes."""
         node = wiring.node
-        n_later = count_later(node)
-        if n_later is not None:
-            self._n_partial[OpId(len(self._ops))] = n_later
         if node.op_type == "Reshape":
             self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
@@ -174,33 +173,30 @@ class _Expander:
 
     def _make_costs(self) -> Costs:
         costs = self._problem.costs
+        workspace_nbytes = [0 if op is None else costs.workspace_nbytes[op] for op in self._origin]
+        for joint in self._n_joined:
+            workspace_nbytes[joint] = _SCALAR_NBYTES
         return Costs(
             tuple(0 if op is None else costs.time_ns[op] for op in self._origin),
-            tuple(self._find_workspace(OpId(i)) for i in range(len(self._origin))),
+            tuple(workspace_nbytes),
             costs.origin,
         )
-
-    def _find_workspace(self, op: OpId) -> int:
-        origin = self._origin[op]
-        if origin is not None:
-            return self._problem.costs.workspace_nbytes[origin]
-        return _SCALAR_NBYTES if op in self._n_partial else 0
 
     def _make_rules(self) -> ArenaRules | None:
         rules = self._problem.arena
         if rules is None:
             return None
         names = [self._problem.graph.tensors[tensor].name for tensor in rules.resident]
-        partial = (i for i, op in enumerate(self._origin) if op in rules.partial)
+        partial = (OpId(i) for i, op in enumerate(self._origin) if op in rules.partial)
+        n_later = {
+            OpId(i): rules.n_later[op]
+            for i, op in enumerate(self._origin)
+            if op is not None and op in rules.n_later
+        }
         return replace(
             rules,
             resident=(*(self._ids[name] for name in names), *self._constants),
             in_place=self._in_place,
-            partial=frozenset(map(OpId, partial)) | self._n_partial.keys(),
-            n_later=self._n_partial
-            | {
-                OpId(i): rules.n_later[op]
-                for i, op in enumerate(self._origin)
-                if op is not None and op in rules.n_later
-            },
+            partial=frozenset((*partial, *self._n_joined)),
+            n_later=n_later | {joint: n - 3 for joint, n in self._n_joined.items()},
         )

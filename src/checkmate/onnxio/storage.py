@@ -93,16 +93,10 @@ def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
 def _find_later(model: Model) -> Iterator[tuple[OpId, int]]:
     """Yield ops that make more than one partial result, and how many more."""
     for index, node in enumerate(model.nodes):
-        n_later = count_later(node)
-        if n_later:
+        # The first takes two inputs, each later one one more, the output the last.
+        n_later = len(node.input) - 3
+        if n_later > 0 and _is_in(node, _ACCUMULATING_OPS):
             yield OpId(index), n_later
-
-
-def count_later(node: onnx.NodeProto) -> int | None:
-    """Return how many partial results ``node`` makes after the first; None: it makes none."""
-    # The first takes two inputs, each later one one more, the output the last.
-    n_later = len(node.input) - 3
-    return n_later if n_later >= 0 and _is_in(node, _ACCUMULATING_OPS) else None
 
 
 def _find_in_place(model: Model, op_types: frozenset[str]) -> Iterator[tuple[TensorId, TensorId]]:
