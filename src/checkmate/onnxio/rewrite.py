@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import onnx
 
 from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.fence_maker import PREFIX
 from checkmate.onnxio.fences import add_fences
 from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
@@ -53,6 +54,14 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
         del rewritten.graph.value_info[:]
     rewritten.graph.node.extend(rewrite_nodes(model, schedule, fences))
     return rewritten
+
+
+def is_rewritten(proto: onnx.ModelProto) -> bool:
+    """Return whether ``proto`` has copies or fences that `rewrite_model` adds."""
+    return any(
+        node.name.startswith(PREFIX) or any(a.name == COPY_ATTRIBUTE for a in node.attribute)
+        for node in proto.graph.node
+    )
 
 
 def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
