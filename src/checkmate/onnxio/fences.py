@@ -27,7 +27,9 @@ from checkmate.onnxio.renaming import rename_reads
 from checkmate.onnxio.waiting import find_sizeless
 from checkmate.onnxio.windows import (
     FENCES,
+    PRODUCTS,
     Fences,
+    find_bypassed,
     find_roots,
     find_sinks,
     is_early,
@@ -113,6 +115,7 @@ class _Fencer:
             self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
+        self._bypassed = find_bypassed(self._windows, self._wirings)
         self._floating = frozenset(
             position
             for position, (op, wiring) in enumerate(zip(order, self._wirings, strict=True))
@@ -175,6 +178,8 @@ class _Fencer:
                 self._fence(wiring, views)
             if self._hides_shapes and self._maker.has_fence:
                 self._hide_shape(wiring)
+            if wiring.node.op_type in PRODUCTS:
+                self._keep_transposed(wiring)
             self._maker.nodes.append(wiring.node)
 
     def _fence(self, root: Wiring, views: Set[str]) -> None:
@@ -188,6 +193,19 @@ class _Fencer:
         rename_reads(root.node, {name: fenced})
         if is_view(root):
             self._due.append(fenced)
+
+    def _keep_transposed(self, product: Wiring) -> None:
+        """Let ``product`` read what a Transpose makes, or the next fence, where there is none yet.
+
+        Behind a Reshape, onnxruntime does not see that it was transposed.
+        """
+        names = [name for name in product.reads if name in self._bypassed]
+        if not self._maker.has_fence:
+            self._due += names
+            return
+        for name in names:
+            kept = self._maker.fence(name, len(self._shapes[name]), guarded=False)
+            rename_reads(product.node, {name: kept})
 
     def _hide_shape(self, wiring: Wiring) -> None:
         """Let what is made in a constant shape get it from the fence.
