@@ -80,14 +80,24 @@ def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
     return tuple(node.name for node in _Rewriter(model, schedule).run())
 
 
-def name_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[str, ...]:
-    """Return the names of the rewritten nodes in their order, Shape and Size and constants apart.
+def name_nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    """Return the names of rewritten ``nodes`` in their order, Shape and Size and constants apart.
 
     These run where they like.
     """
-    nodes = rewrite_nodes(model, schedule, fences)
     hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
     return tuple(n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant")
+
+
+def find_chained_casts(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
+    """Return the names of the Casts among ``nodes`` that read a Cast or that a Cast reads.
+
+    Where nothing is lost on the way, onnxruntime leaves out such Casts whatever the options say.
+    """
+    casts = [node for node in nodes if node.op_type == "Cast" and node.domain in ("", "ai.onnx")]
+    made = {node.output[0] for node in casts}
+    read = {node.input[0] for node in casts}
+    return frozenset(n.name for n in casts if n.input[0] in made or n.output[0] in read)
 
 
 def name_recompute(name: str, number: int) -> str:
