@@ -91,4 +91,14 @@ SMALL = (
         m = ReduceMin <keepdims = 0> (h)
         b = Cast <to = 9> (m)
     }""",
+    """g (float[N, 8] x) => (float[N, 8] y, float[4, 8] z, float[8] w)
+      <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        a = Exp(x)
+        b = Mul(a, w)
+        n = RandomUniform <shape = [8], seed = 3.0> ()
+        c = Add(b, n)
+        k = RandomNormal <shape = [4, 8], seed = 4.0> ()
+        z = Mul(k, w)
+        y = Mul(c, a)
+    }""",
 )

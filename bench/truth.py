@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.cli.fencing import Search, solve_fenced
+from checkmate.cli.fencing import solve_fenced
 from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_planned
 from checkmate.engine.min_budget import find_min_budget
 from checkmate.engine.ordering import choose_order
 from checkmate.engine.solve import run_baseline
+from checkmate.engine.written import Search
 from checkmate.errors import CheckmateError
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.liveness import insert_frees

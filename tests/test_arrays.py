@@ -80,3 +80,23 @@ def test_integers_do_not_round(tmp_path: Path) -> None:
     second = saved(tmp_path, "b", {"x": np.array([10**9 + 1])})
     (difference,) = compare_outputs(first, second)
     assert not difference.is_rounding
+
+
+@pytest.mark.parametrize(
+    ("element", "other", "is_rounding"),
+    [
+        (1e-9, -1e-9, True),
+        (1e-9, 1e-7, False),
+        (1e-9, float("nan"), False),
+        # Not small beside the largest of all: 1e-6 of it is far more than rounding.
+        (1e-2, 1e-2 + 1e-6, False),
+    ],
+)
+def test_what_is_nothing_but_rounding_may_change_its_sign(
+    element: float, other: float, is_rounding: bool, tmp_path: Path
+) -> None:
+    loss = {"loss": np.array([5.0], np.float32)}
+    first = saved(tmp_path, "a", loss | {"x": np.array([element], np.float32)})
+    second = saved(tmp_path, "b", loss | {"x": np.array([other], np.float32)})
+    (difference,) = compare_outputs(first, second)
+    assert difference.is_rounding == is_rounding

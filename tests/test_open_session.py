@@ -13,7 +13,7 @@ import pytest
 import checkmate.runtime
 from checkmate.arena import find_arena_peak
 from checkmate.costs import unit_costs
-from checkmate.errors import InputError, UsageError
+from checkmate.errors import InputError, RunError, UsageError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
@@ -168,3 +168,17 @@ def test_the_room_imports_onnxruntime_only_when_a_session_is_opened() -> None:
 def test_the_room_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'close_session'"):
         _ = checkmate.runtime.close_session  # type: ignore[attr-defined]
+
+
+def test_an_op_without_a_kernel_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = save(tmp_path, "g (bfloat16[4, 4] x) => (bfloat16[4, 4] y) { [mm] y = MatMul(x, x) }")
+    with pytest.raises(RunError, match="has no kernel on the CPU for MatMul 'mm'") as caught:
+        open_session(path, 64 * KIB, "cpu")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("run it on CUDA, or let the model compute it in float32")
+
+
+def test_what_onnxruntime_has_against_a_model_is_said_in_its_words(tmp_path: Path) -> None:
+    path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Nonsense(x) }")
+    with pytest.raises(RunError, match=r"refuses model.onnx: .*No Op registered for Nonsense"):
+        open_session(path, 64 * KIB, "cpu")

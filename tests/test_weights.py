@@ -139,6 +139,33 @@ def test_weights_that_end_too_early_are_refused(
     assert "go on to byte 8" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("offset", "-4", "with offset '-4', which is no number of bytes"),
+        ("offset", "abc", "with offset 'abc', which is no number of bytes"),
+        ("offset", "", "with offset '', which is no number of bytes"),
+        ("offset", "٤", "with offset '٤', which is no number of bytes"),
+        ("offset", "9" * 5000, "which is no number of bytes"),
+        ("length", "-8", "with length '-8', which is no number of bytes"),
+        ("length", "16", "has external data of length 16, but takes 8 B"),
+    ],
+)
+def test_a_place_that_onnxruntime_refuses_is_refused(
+    key: str, value: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save_model(tmp_path)
+    save_weight(tmp_path / "w.bin")
+    proto = onnx.load(path, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        entry.value = value if entry.key == key else entry.value
+    path.write_bytes(proto.SerializeToString())
+    assert solve(path, "--onnx", tmp_path / "out.onnx") == 3
+    assert said in capsys.readouterr().err
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
 def test_three_gigabytes_of_weights_are_not_read(tmp_path: Path) -> None:
     n_rows = 3 * GIB // 4096
     model = save_model(tmp_path, n_rows=n_rows)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from checkmate.cli.fencing import Choice, Search, solve_fenced
+from checkmate.cli.fencing import Choice, solve_fenced
 from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_source
 from checkmate.engine.ordering import choose_order
 from checkmate.engine.solve import run_baseline
+from checkmate.engine.written import Search
 from checkmate.formats.schedule_json import Optimization, ScheduleRecord
 from checkmate.plan import Plan
 from checkmate.runtime.protocol import Manner

@@ -8,19 +8,13 @@ from typing import Literal
 import click
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.cli.fencing import (
-    Choice,
-    Search,
-    adapt_order,
-    count_fenced_nbytes,
-    count_kept_nbytes,
-    foresee_fences,
-)
+from checkmate.cli.fencing import Choice, foresee_fences, make_form
 from checkmate.cli.options import Size
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
 from checkmate.engine.min_budget import find_min_budget
 from checkmate.engine.tighten import halve_time
+from checkmate.engine.written import Search
 from checkmate.errors import UsageError
 from checkmate.heuristics.keep_all import order_all
 from checkmate.liveness import insert_frees
@@ -74,10 +68,11 @@ def aim(
 def _aim_low(target: Target, strategy: str, limits: Limits) -> Search:
     """Return a search in the smallest budget that is found, with what fences add to it."""
     fences = foresee_fences(target.source, target.fences)
-    reordering = adapt_order(target.reordering, fences)
-    smallest = find_min_budget(reordering.reordered, limits)
-    echo_note(f"budget min: {smallest.describe(reordering.reordered)}")
-    nbytes = count_fenced_nbytes(target.source, reordering, fences, smallest.order, smallest.nbytes)
+    form = make_form(target.source, target.reordering, fences)
+    problem = form.reordering.reordered
+    smallest = find_min_budget(problem, limits)
+    echo_note(f"budget min: {smallest.describe(problem)}")
+    nbytes = form.count_nbytes(smallest.order, smallest.nbytes)
     if nbytes > smallest.nbytes:
         added = "what its file adds" if fences == "none" else "its fences"
         echo_note(f"with {added}: {format_nbytes_exactly(nbytes)}")
@@ -96,7 +91,7 @@ def _resolve_share(target: Target, share: Share) -> int:
         return nbytes
     asked: Choice = "none" if target.fences == "auto" else target.fences
     fences = foresee_fences(target.source, asked)
-    return count_kept_nbytes(target.source, target.reordering, fences, nbytes)
+    return make_form(target.source, target.reordering, fences).count_kept_nbytes(nbytes)
 
 
 def _count_baseline_nbytes(problem: Problem) -> int:

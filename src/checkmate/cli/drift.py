@@ -13,7 +13,7 @@ from checkmate.errors import MismatchError
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.write import place_planned
 from checkmate.profiler.specify import specify_inputs
-from checkmate.runtime.arrays import SavedArrays
+from checkmate.runtime.arrays import NOISE, SavedArrays
 from checkmate.runtime.execute import RunOptions, RunResult, run_model
 from checkmate.runtime.protocol import Provider, Settings
 
@@ -21,9 +21,6 @@ TOLERANCE = 1e-3
 """Of the largest element of an output; fused kernels add up in another order."""
 HALF_TOLERANCE = 3e-2
 """The same where the model computes in types of 16 bits: casts that cancel leave out a rounding."""
-_NOISE = 1e-4
-"""Outputs below this share of the largest element of all may be nothing but rounding: the gradient
-of the bias of an attention's keys is zero, and comes out as 1e-9 of one sign or the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ def check_drift(model: Model, provider: Provider) -> Drift | None:
 
 def judge_drift(given: SavedArrays, made: SavedArrays, tolerance: float = TOLERANCE) -> Drift:
     """Return the output that moved most; raise `MismatchError` when by more than ``tolerance``."""
-    noise = _NOISE * max(_find_largest(given.read(name)) for name in given.names)
+    noise = NOISE * max(_find_largest(given.read(name)) for name in given.names)
     drifts = [_measure(name, given.read(name), made.read(name), noise) for name in given.names]
     worst = max(drifts, key=lambda drift: drift.error)
     if worst.error > tolerance:

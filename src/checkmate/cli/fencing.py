@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Literal, get_args
 
 import click
 
-from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.report import echo_note
 from checkmate.cli.source import Source
-from checkmate.engine.clock import Clock
-from checkmate.engine.ordering import restore_plan
-from checkmate.engine.reserve import FindNeed, NoRoomError, solve_with_room
-from checkmate.engine.solve import Hints, run_baseline, solve
-from checkmate.errors import NotFoundError
-from checkmate.folding import fold_views
+from checkmate.engine.written import Form, Forms, Search, solve_written
 from checkmate.formats.schedule_json import ScheduleRecord
-from checkmate.graph import OpId
-from checkmate.heuristics.keep_all import order_all
-from checkmate.liveness import insert_frees
 from checkmate.onnxio.expand import expand
 from checkmate.onnxio.fences import find_obstacle, parse_fences
 from checkmate.onnxio.windows import Fences
-from checkmate.placement import CHUNK_NBYTES
-from checkmate.plan import Plan, certify
+from checkmate.plan import Plan
 from checkmate.problem import Problem
 from checkmate.reordering import Reordering
-from checkmate.schedule import Schedule
-from checkmate.search.finding import Limits
-from checkmate.simulate import simulate
-from checkmate.units import format_nbytes_exactly
 
 _KEPT_NBYTES = 1024
 """Default options keep dead tensors for later ones of their shape. With all fences, few shapes are
 known before the run, those of small tensors: at most 432 bytes were measured."""
-_BARE_SHARE = 0.75
-"""Of the time, for a search without fences; the rest makes room for what the file adds."""
 
 Choice = Literal["auto", "none", "run", "all"]
 """What may be asked for."""
@@ -77,17 +59,6 @@ def foresee_fences(source: Source, asked: Choice) -> Fences:
     return asked
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What to search for, and how long."""
-
-    budget_nbytes: int
-    strategy: str
-    limits: Limits
-    start: tuple[OpId, ...] = ()
-    """An order, without views, than which no plan is to be slower."""
-
-
 def solve_fenced(
     source: Source, reordering: Reordering, search: Search, asked: Choice
 ) -> tuple[Plan, Fences]:
@@ -97,104 +68,24 @@ def solve_fenced(
     there are none, with a notice.
     """
     fences = choose_fences(source, asked)
-    bare = reordering
-    reordering = adapt_order(reordering, fences)
-    problem = reordering.reordered
-    clock = Clock(search.limits)
-    if source.model is None or fences == "none" or _asks_nothing(source, bare, search, asked):
-        return restore_plan(bare, _solve_bare(source, bare, search, None)), "none"
-    find_need = _make_find_need(source, reordering, search.budget_nbytes, fences)
-    plan, held = _leave_room(problem, search, find_need, asked)
-    if held:
-        return restore_plan(reordering, plan), fences
-    rest = replace(search, limits=clock.take())
-    return restore_plan(bare, _solve_bare(source, bare, rest, plan)), "none"
+    bare = make_form(source, reordering, "none")
+    fenced = None if fences == "none" else make_form(source, reordering, fences)
+    plan, held = solve_written(Forms(bare, fenced, asked == "auto"), search, echo_note)
+    return plan, fences if held else "none"
 
 
-def _asks_nothing(source: Source, bare: Reordering, search: Search, asked: Choice) -> bool:
-    """Return whether nothing has to be recomputed but to make room for fences that may go.
-
-    Says so where it is.
-    """
-    if asked != "auto" or search.start:
-        return False
-    budget_nbytes, fences = search.budget_nbytes, foresee_fences(source, asked)
-    if run_baseline(bare.reordered).peak.nbytes > budget_nbytes:
-        return False
-    needs = [count_kept_nbytes(source, bare, way, budget_nbytes) for way in ("none", fences)]
-    if not needs[0] <= budget_nbytes < needs[1]:
-        return False
-    echo_note(
-        "no fences: the graph fits in the budget as it is, and with them it needs"
-        f" {format_nbytes_exactly(needs[1])}; run with the options that the schedule names"
-    )
-    return True
-
-
-def _solve_bare(source: Source, reordering: Reordering, search: Search, found: Plan | None) -> Plan:
-    """Return a plan that stays within its budget without fences; ``found`` where it does.
-
-    Without them too a file is more than its schedule: what nobody reads gets a reader.
-    """
-    problem, clock = reordering.reordered, Clock(search.limits)
-    how = (search.budget_nbytes, search.strategy)
-    is_done = source.model is None
-    if found is None:
-        limits = clock.take(1.0 if is_done else _BARE_SHARE)
-        found = solve(problem, *how, limits, Hints(search.start))
-    if is_done:
-        return found
-    find_need = _make_find_need(source, reordering, search.budget_nbytes, "none")
-    if find_need(found.schedule) <= search.budget_nbytes:
-        return found
-    try:
-        return solve_with_room(problem, *how, clock.take(), find_need)
-    except NoRoomError as error:
-        needed_nbytes = find_need(error.plan.schedule)
-        if problem.arena is None:
-            echo_note(
-                "no schedule was found that leaves room for what its file adds: the written model"
-                f" needs {format_nbytes_exactly(find_need(found.schedule))}"
-            )
-            return found
-        raise NotFoundError(
-            "no schedule was found whose file runs in an arena within"
-            f" {format_nbytes_exactly(search.budget_nbytes)}",
-            hint=f"the smallest budget known to work is {format_nbytes_exactly(needed_nbytes)}",
-        ) from error
-
-
-def adapt_order(reordering: Reordering, fences: Fences) -> Reordering:
-    """Return ``reordering`` with both of its problems as they are with ``fences``."""
-    return replace(
+def make_form(source: Source, reordering: Reordering, fences: Fences) -> Form:
+    """Return how schedules of ``source`` are written with ``fences``."""
+    adapted = replace(
         reordering,
         original=adapt(reordering.original, fences),
         reordered=adapt(reordering.reordered, fences),
     )
-
-
-def count_fenced_nbytes(
-    source: Source, reordering: Reordering, fences: Fences, order: Sequence[OpId], nbytes: int
-) -> int:
-    """Return the budget that ``order`` needs as it is written; it is at least ``nbytes``."""
-    if source.model is None:
-        return nbytes
-    problem = reordering.reordered
-    schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
-    return max(nbytes, _make_find_need(source, reordering, nbytes, fences)(schedule))
-
-
-def count_kept_nbytes(source: Source, reordering: Reordering, fences: Fences, nbytes: int) -> int:
-    """Return the budget that the graph needs with ``fences`` when nothing is recomputed.
-
-    At least ``nbytes``, the budget in which it is tried first.
-    """
-    if source.model is None:
-        return nbytes
-    adapted = adapt_order(reordering, fences)
-    problem = adapted.reordered
-    schedule = insert_frees(problem.graph, order_all(problem))
-    return max(nbytes, _make_find_need(source, adapted, nbytes, fences)(schedule))
+    model, problem = source.model, source.problem
+    if model is None:
+        return Form(adapted)
+    spare_nbytes = _KEPT_NBYTES if fences == "all" else 0
+    return Form(adapted, lambda schedule: expand(problem, model, schedule, fences), spare_nbytes)
 
 
 def adapt(problem: Problem, fences: Fences) -> Problem:
@@ -206,58 +97,6 @@ def adapt(problem: Problem, fences: Fences) -> Problem:
     if problem.arena is None or fences != "all":
         return problem
     return replace(problem, arena=replace(problem.arena, in_place={}))
-
-
-def _leave_room(
-    problem: Problem, search: Search, find_need: FindNeed, asked: Choice
-) -> tuple[Plan, bool]:
-    """Return a plan, and whether there is room for its fences, of which ``auto`` can do without."""
-    how = (search.budget_nbytes, search.strategy, search.limits)
-    try:
-        if not search.start or asked != "auto":
-            return solve_with_room(problem, *how, find_need), True
-        plan = solve(problem, *how, Hints(search.start))
-        for fitting in (plan, _take_start(problem, search, plan)):
-            if fitting is not None and find_need(fitting.schedule) <= search.budget_nbytes:
-                return fitting, True
-        reason = "the smallest budget leaves no room for them"
-    except NoRoomError as error:
-        if asked != "auto":
-            raise
-        plan, reason = error.plan, error.message
-    echo_note(f"no fences: {reason}; run with the options that the schedule names")
-    return plan, False
-
-
-def _take_start(problem: Problem, search: Search, plan: Plan) -> Plan | None:
-    """Return the plan that the search began from, with what is proved of ``plan``."""
-    schedule = insert_frees(problem.graph, fold_views(problem).unfold(search.start))
-    if not is_within(problem, schedule, search.budget_nbytes):
-        return None
-    # It may be ahead of the space of the bound, and then of the plan too.
-    bound_ns = min(plan.claim.bound_ns, simulate(problem, schedule).time_ns)
-    claim = replace(plan.claim, strategy="start", bound_ns=bound_ns, termination="limit")
-    return certify(problem, schedule, search.budget_nbytes, claim)
-
-
-def _make_find_need(
-    source: Source, reordering: Reordering, budget_nbytes: int, fences: Fences
-) -> FindNeed:
-    """Return what tells the smallest budget in which a schedule runs with ``fences``."""
-    model = source.model
-    assert model is not None
-
-    # A plan is looked at when it is found and again when it is chosen.
-    @lru_cache(maxsize=4)
-    def find_need(schedule: Schedule) -> int:
-        expanded, run = expand(source.problem, model, reordering.restore(schedule), fences)
-        kept_nbytes = _KEPT_NBYTES if fences == "all" else 0
-        peak_nbytes = simulate(expanded, run).peak.nbytes + kept_nbytes
-        if expanded.arena is None or is_within(expanded, run, budget_nbytes):
-            return peak_nbytes
-        return max(peak_nbytes, count_budget_nbytes(expanded, run), budget_nbytes + CHUNK_NBYTES)
-
-    return find_need
 
 
 def read_fences(record: ScheduleRecord) -> Fences:

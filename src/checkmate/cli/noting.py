@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from checkmate.cli.report import count_things, echo_note
 from checkmate.cli.source import Source
-from checkmate.onnxio.doubts import find_complaint, find_unmasked, find_unrunnable
+from checkmate.onnxio.doubts import find_bodied, find_complaint, find_unmasked, find_unrunnable
 from checkmate.onnxio.effects import find_races
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.seeding import find_seeded
@@ -60,6 +60,13 @@ def _list_cpu_doubts(model: Model) -> Iterator[str]:
             f"on the CPU, onnxruntime computes most ops of half precision, like that of {halved!r},"
             " in float32, between casts of its own: bytes and order of a run are not those of this"
             " plan; with --optimize basic the casts are planned too"
+        )
+    bodied = find_bodied(model)
+    if bodied is not None:
+        yield (
+            f"on the CPU, onnxruntime has no kernel for {bodied} and runs what onnx defines it by,"
+            " out of order: bytes and order of a run are not those of this plan; with --optimize"
+            " basic they are planned too"
         )
     racing = find_races(model.nodes)
     if racing:

@@ -19,6 +19,7 @@ from checkmate.onnxio.doubts import find_unrunnable
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.rewrite import is_rewritten
 from checkmate.onnxio.seeding import free_seeded
 from checkmate.onnxio.storage import find_arena_rules
 from checkmate.onnxio.weights import measure_weights
@@ -134,8 +135,22 @@ def read_planned(path: Path, asked: Asked) -> tuple[Model, Lineage]:
 def read_source_of(record: ScheduleRecord, path: Path, asked: Asked) -> Source:
     """Return the model in ``path`` as the schedule of ``record`` was planned for it.
 
-    It may also be the optimized graph itself. Raises `InputError` when it is neither.
+    It may also be the optimized graph itself. Raises `InputError` when it is neither, as the
+    rewritten model is.
     """
+    try:
+        return _read_source_of(record, path, asked)
+    except (InputError, UsageError) as error:
+        if is_document(path) or not is_rewritten(load_proto(path)):
+            raise
+        raise InputError(
+            f"{str(path)!r} is a rewritten model; a schedule is checked against the model that it"
+            " was solved from",
+            hint="give that one; `check MODEL SCHEDULE --run --onnx FILE` runs the rewritten one",
+        ) from error
+
+
+def _read_source_of(record: ScheduleRecord, path: Path, asked: Asked) -> Source:
     lineage = record.graph.lineage
     asked = replace(asked, on_cpu=record.origin.provider == "cpu")
     if is_document(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from checkmate.cli.report import echo_note, print_table
+from checkmate.cli.report import count_things, echo_note, print_table
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.runtime.execute import RunResult
 from checkmate.trial.judgement import NAMES, Judgement, Row, find_pattern_block
@@ -133,6 +133,12 @@ def _list_notes(trial: Trial, judgement: Judgement) -> Iterator[str]:
         yield (
             "peaks are not judged: this onnxruntime does not let its allocations be counted, and"
             " the pages of a process prove nothing"
+        )
+    left_out = max(pair.order.n_left_out for pair in trial.pairs)
+    if left_out:
+        yield (
+            f"onnxruntime left out {count_things(left_out, 'Cast')} between which nothing is lost;"
+            " with --optimize basic they are not planned either"
         )
     fused = max(pair.order.n_fused for pair in trial.pairs)
     if fused:

@@ -20,7 +20,7 @@ def digest_model(model: Model) -> str:
         "resident": [
             (tensor.name, *_describe_type(model, tensor.name))
             for tensor in model.graph.tensors
-            if tensor.producer is None
+            if tensor.producer is None and tensor.name in model.types
         ],
         "ops": [
             (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 
 from checkmate.onnxio.cutting import is_cut
@@ -9,6 +11,18 @@ from checkmate.onnxio.load import has_external_data
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import describe, wire
 from checkmate.onnxio.shape_rules import is_training_only
+
+_DOUBLE = onnx.TensorProto.DOUBLE
+_INT32, _INT64 = onnx.TensorProto.INT32, onnx.TensorProto.INT64
+_BODIED: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Elu", "HardSigmoid", "LeakyRelu", "Selu", "Softplus"), (_DOUBLE,)),
+    **dict.fromkeys(("Softsign", "ThresholdedRelu"), (_DOUBLE,)),
+    "PRelu": (_DOUBLE, _INT32, _INT64),
+    "Relu": (_INT64,),
+}
+"""Per operator: types for which onnxruntime's CPU provider has no kernel, so that it runs the body
+that onnx gives the operator. Measured with onnxruntime 1.31.1 and operator set 18, the last one
+before 22 for which it does; under others it refuses most of these."""
 
 
 def find_unrunnable(model: Model) -> str | None:
@@ -50,6 +64,20 @@ def find_unmasked(model: Model) -> str | None:
     for op, node in zip(model.graph.ops, model.nodes, strict=True):
         is_standard = node.domain in ("", "ai.onnx") and node.op_type == "Dropout"
         if is_standard and not op.recomputable and read.isdisjoint(node.output[1:]):
+            return describe(node)
+    return None
+
+
+def find_bodied(model: Model) -> str | None:
+    """Return an op in place of which onnxruntime runs what onnx defines it by; None: there is none.
+
+    Those that it replaces whatever their types are read as their bodies.
+    """
+    if model.is_optimized:
+        return None
+    for node in model.nodes:
+        types = _BODIED.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+        if types and model.types[node.input[0]].elem_type in types:
             return describe(node)
     return None
 

@@ -18,14 +18,13 @@ from checkmate.liveness import insert_frees
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
 from checkmate.onnxio.rewrite import name_computes, rewrite_nodes
+from checkmate.onnxio.storage import MAX_COPIED_NBYTES
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import ArenaRules
 from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 
 _SCALAR_NBYTES = 8
-_MAX_COPIED_RANK = 15
-"""Zeros of more dimensions are read where the file has them."""
 
 
 def expand(
@@ -41,12 +40,20 @@ def expand(
     nodes = rewrite_nodes(model, schedule, fences)
     for node in nodes:
         if node.op_type == "Constant":
-            expander.add_zeros(node)
+            expander.add_constant(node)
     wirings = sort_nodes([wire(node) for node in nodes if node.op_type != "Constant"])
     for wiring in wirings:
         expander.add_op(wiring)
     expanded = expander.finish([output.name for output in model.proto.graph.output])
     return expanded, insert_frees(expanded.graph, [OpId(i) for i in range(len(wirings))])
+
+
+def _match_reads(own: Wiring, copy: Wiring) -> dict[str, str]:
+    """Return by what a node reads what its copy reads in place of it.
+
+    What reads nothing may read a condition.
+    """
+    return dict(zip(own.reads, copy.reads, strict=True)) if own.reads else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +81,16 @@ class _Expander:
         self._origin: list[OpId | None] = []
         self._n_joined: dict[OpId, int] = {}
         """Sizes that a fence joins, where it makes partial results of them."""
-        self._zeros: list[TensorId] = []
+        self._constants: list[TensorId] = []
         self._in_place: dict[TensorId, TensorId] = {}
         self._unsized: set[str] = set()
         """Tensors whose shape onnxruntime does not know, because a fence is before them."""
 
-    def add_zeros(self, node: onnx.NodeProto) -> None:
-        rank = len(numpy_helper.to_array(node.attribute[0].t))
-        tensor = self._add_tensor(node.output[0], _Made(rank * _SCALAR_NBYTES), None)
-        if rank <= _MAX_COPIED_RANK:
-            self._zeros.append(tensor)
+    def add_constant(self, node: onnx.NodeProto) -> None:
+        nbytes = numpy_helper.to_array(node.attribute[0].t).nbytes
+        tensor = self._add_tensor(node.output[0], _Made(nbytes), None)
+        if nbytes <= MAX_COPIED_NBYTES:
+            self._constants.append(tensor)
 
     def add_op(self, wiring: Wiring) -> None:
         op = self._computes.get(wiring.node.name)
@@ -121,7 +128,7 @@ class _Expander:
     def _copy(self, op: OpId, wiring: Wiring) -> list[_Made]:
         """Return what a compute of ``op`` makes, which reads other instances of its tensors."""
         own = self._wirings[op]
-        read = dict(zip(own.reads, wiring.reads, strict=True))
+        read = _match_reads(own, wiring)
         tensors = self._problem.graph.tensors
         made: list[_Made] = []
         for name, instance in zip(own.makes, wiring.makes, strict=True):
@@ -156,7 +163,7 @@ class _Expander:
         if rules is None or wiring.makes[0] in self._unsized:
             return
         own = self._wirings[op]
-        read = dict(zip(own.reads, wiring.reads, strict=True))
+        read = _match_reads(own, wiring)
         made = dict(zip(own.makes, wiring.makes, strict=True))
         for output in self._problem.graph.ops[op].outputs:
             given = rules.in_place.get(output)
@@ -188,7 +195,7 @@ class _Expander:
         }
         return replace(
             rules,
-            resident=(*(self._ids[name] for name in names), *self._zeros),
+            resident=(*(self._ids[name] for name in names), *self._constants),
             in_place=self._in_place,
             partial=frozenset((*partial, *self._n_joined)),
             n_later=n_later | {joint: n - 3 for joint, n in self._n_joined.items()},

@@ -36,6 +36,7 @@ class FenceMaker:
         self._opset = opset
         self._halves = dict(halves or {})
         self._zeros: dict[int, str] = {}
+        self._true = ""
         self._place = 0
         self._token = ""
         self._shapes: dict[int, str] = {}
@@ -116,14 +117,23 @@ class FenceMaker:
             token = self._add("Add", (token, size), "token")
         return token
 
+    def find_true(self) -> str:
+        """Return a constant that is true."""
+        if not self._true:
+            self._true = self._add_constant("true", np.array(True))
+        return self._true
+
     def _find_zeros(self, rank: int) -> str:
         if rank not in self._zeros:
-            value = numpy_helper.from_array(np.zeros(rank, dtype=np.int64))
-            name = self._reserve(f"{PREFIX}zeros_{rank}")
-            self._zeros[rank] = name
-            node = onnx.helper.make_node("Constant", (), (name,), name=name, value=value)
-            self.nodes.append(node)
+            self._zeros[rank] = self._add_constant(f"zeros_{rank}", np.zeros(rank, np.int64))
         return self._zeros[rank]
+
+    def _add_constant(self, role: str, value: np.ndarray) -> str:
+        name = self._reserve(f"{PREFIX}{role}")
+        tensor = numpy_helper.from_array(value)
+        node = onnx.helper.make_node("Constant", (), (name,), name=name, value=tensor)
+        self.nodes.append(node)
+        return name
 
     def _add(
         self,

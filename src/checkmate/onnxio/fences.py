@@ -10,23 +10,26 @@ the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import onnx
 
 from checkmate.errors import InputError
 from checkmate.graph import OpId
+from checkmate.onnxio.drawing import can_wait, make_waiting
 from checkmate.onnxio.fence_maker import FenceMaker
 from checkmate.onnxio.hiding import find_packed, hide_inputs
 from checkmate.onnxio.instances import find_types
-from checkmate.onnxio.model import Model
+from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.names import find_names
 from checkmate.onnxio.order import Wiring, name_weights, wire
 from checkmate.onnxio.renaming import rename_reads
 from checkmate.onnxio.waiting import find_sizeless
 from checkmate.onnxio.windows import (
     FENCES,
+    PRODUCTS,
     Fences,
+    find_bypassed,
     find_roots,
     find_sinks,
     is_early,
@@ -103,25 +106,37 @@ class _Fencer:
         self._shapes = {name: known.shape for name, known in types.items()}
         halves = {name: known for name, known in types.items() if known.is_half}
         self._maker = FenceMaker(find_names(graph, nodes), _find_opset(model), halves)
+        self._constants = _find_constants(graph)
         if fences == "all":
+            self._make_waiting(nodes, types)
             names = [item.name for item in graph.input]
             names += find_packed(name_weights(graph), types)
             given = {name: self._shapes[name] for name in names}
             self._shapes |= hide_inputs(nodes, given, self._maker)
         self._wirings = tuple(wire(node) for node in nodes)
         self._windows = split_windows(order, self._wirings, fences)
+        self._bypassed = find_bypassed(self._windows, self._wirings)
         self._floating = frozenset(
             position
             for position, (op, wiring) in enumerate(zip(order, self._wirings, strict=True))
             if is_early(wiring)
             or (fences == "run" and (is_view(wiring) or _follows_from_shapes(model, op)))
         )
-        self._constants = _find_constants(graph)
         self._read = {name for wiring in self._wirings for name in wiring.reads}
         self._read.update(output.name for output in graph.output)
         self._due: list[str] = []
         """Tensors that the next fence measures beside the sinks."""
         self._hides_shapes = fences == "all"
+
+    def _make_waiting(
+        self, nodes: Sequence[onnx.NodeProto], types: Mapping[str, TensorType]
+    ) -> None:
+        """Make those of ``nodes`` that read nothing read a constant, which a fence can hold."""
+        for node in filter(can_wait, nodes):
+            condition = self._maker.find_true()
+            self._shapes[condition] = ()
+            self._constants |= {condition}
+            make_waiting(node, types[node.output[0]], condition)
 
     def run(self) -> list[onnx.NodeProto]:
         before: list[Wiring] = []
@@ -163,6 +178,8 @@ class _Fencer:
                 self._fence(wiring, views)
             if self._hides_shapes and self._maker.has_fence:
                 self._hide_shape(wiring)
+            if wiring.node.op_type in PRODUCTS:
+                self._keep_transposed(wiring)
             self._maker.nodes.append(wiring.node)
 
     def _fence(self, root: Wiring, views: Set[str]) -> None:
@@ -176,6 +193,19 @@ class _Fencer:
         rename_reads(root.node, {name: fenced})
         if is_view(root):
             self._due.append(fenced)
+
+    def _keep_transposed(self, product: Wiring) -> None:
+        """Let ``product`` read what a Transpose makes, or the next fence, where there is none yet.
+
+        Behind a Reshape, onnxruntime does not see that it was transposed.
+        """
+        names = [name for name in product.reads if name in self._bypassed]
+        if not self._maker.has_fence:
+            self._due += names
+            return
+        for name in names:
+            kept = self._maker.fence(name, len(self._shapes[name]), guarded=False)
+            rename_reads(product.node, {name: kept})
 
     def _hide_shape(self, wiring: Wiring) -> None:
         """Let what is made in a constant shape get it from the fence.

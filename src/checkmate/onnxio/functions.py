@@ -9,7 +9,7 @@ from checkmate.onnxio.calls import inline_calls
 from checkmate.onnxio.shape_rules import is_training_only
 
 KERNELLESS_OPS = frozenset(
-    {"CastLike", "CenterCropPad", "GroupNormalization", "HardSwish", "Mish"}
+    {"Bernoulli", "CastLike", "CenterCropPad", "GroupNormalization", "HardSwish", "Mish"}
     | {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
 )
 """Operators that onnxruntime itself inlines when it loads a model, at every level of optimization,

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from checkmate.errors import InputError
 from checkmate.onnxio.cutting import is_cut, read_cut
+from checkmate.onnxio.model import TensorType
 from checkmate.onnxio.order import list_bodies
 from checkmate.onnxio.sanity import (
     check_structure,
@@ -17,6 +18,10 @@ from checkmate.onnxio.sanity import (
     list_training_graphs,
     walk_graphs,
 )
+from checkmate.onnxio.sizes import count_nbytes
+
+_MAX_DIGITS = 18
+"""Of a place in a file; more are beyond any file."""
 
 
 def load_proto(path: Path) -> onnx.ModelProto:
@@ -53,6 +58,7 @@ def load_proto(path: Path) -> onnx.ModelProto:
         raise InputError(f"{str(path)!r} has weights that are marked as left in a file")
     for tensor in find_external(proto):
         _check_location(path, tensor)
+        _check_place(path, tensor)
     return proto
 
 
@@ -103,6 +109,25 @@ def _check_location(path: Path, tensor: onnx.TensorProto) -> None:
             f"tensor {tensor.name!r} of {str(path)!r} has external data at {location!r},"
             " outside the model's folder",
             hint="keep a model and its data in one folder",
+        )
+
+
+def _check_place(path: Path, tensor: onnx.TensorProto) -> None:
+    """Refuse what onnxruntime refuses: a place that is no number, or another length."""
+    given = {e.key: e.value for e in tensor.external_data if e.key in ("offset", "length")}
+    for key, value in given.items():
+        if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
+            raise InputError(
+                f"tensor {tensor.name!r} of {str(path)!r} has external data with {key}"
+                f" {value[:_MAX_DIGITS]!r}, which is no number of bytes",
+                hint="save the model and its data again",
+            )
+    nbytes = count_nbytes(tensor.name, TensorType(tensor.data_type, tuple(tensor.dims)))
+    if int(given.get("length", nbytes)) != nbytes:
+        raise InputError(
+            f"tensor {tensor.name!r} of {str(path)!r} has external data of length"
+            f" {given['length']}, but takes {nbytes} B",
+            hint="save the model and its data again",
         )
 
 

@@ -77,6 +77,8 @@ class Model:
     dims: Mapping[str, int]
     """The symbolic dimensions that were bound."""
     graph: Graph
+    """What it makes, reads and holds; resident tensors without a type are copies of initializers
+    that each run makes to hand them to the caller."""
     namesake: str | None = None
     """A name that nodes of the file share, for which onnxruntime refuses it; None: none."""
     is_optimized: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -148,7 +148,8 @@ def _make_tensors(
 ) -> tuple[Tensor, ...]:
     """Return resident tensors in file order, then the outputs of each op.
 
-    Initializers that nothing reads are left out: onnxruntime does not load them.
+    Initializers that nothing reads are left out: onnxruntime does not load them. Of those that are
+    graph outputs, the caller gets copies that each run makes when it begins.
     """
     outputs = {output.name for output in graph.output}
     used = outputs.union(name for wiring in ops for name in wiring.reads)
@@ -157,6 +158,11 @@ def _make_tensors(
     resident = [item.name for item in graph.input] + [name for name in weights if name in used]
     tensors = [
         Tensor(name, count_nbytes(name, types[name]), None) for name in dict.fromkeys(resident)
+    ]
+    tensors += [
+        Tensor(_name_copy(name, types), count_nbytes(name, types[name]), None)
+        for name in dict.fromkeys(weights)
+        if name in outputs
     ]
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(tensors)}
     for position, wiring in enumerate(ops):
@@ -167,3 +173,11 @@ def _make_tensors(
             source_id = None if source is None else ids[source]
             tensors.append(Tensor(name, nbytes, OpId(position), source_id))
     return tuple(tensors)
+
+
+def _name_copy(weight: str, taken: Container[str]) -> str:
+    """Return a name for what a run hands to the caller of ``weight``; the file does not have it."""
+    name = f"{weight}__returned"
+    while name in taken:
+        name += "_"
+    return name

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import onnx
 
 from checkmate.graph import OpId, TensorId
+from checkmate.onnxio.fence_maker import PREFIX
 from checkmate.onnxio.fences import add_fences
 from checkmate.onnxio.instances import find_types
 from checkmate.onnxio.model import Model
@@ -55,6 +56,14 @@ def rewrite_model(model: Model, schedule: Schedule, fences: Fences = "none") -> 
     return rewritten
 
 
+def is_rewritten(proto: onnx.ModelProto) -> bool:
+    """Return whether ``proto`` has copies or fences that `rewrite_model` adds."""
+    return any(
+        node.name.startswith(PREFIX) or any(a.name == COPY_ATTRIBUTE for a in node.attribute)
+        for node in proto.graph.node
+    )
+
+
 def rewrite_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[onnx.NodeProto, ...]:
     """Return the nodes of the rewritten model, but for the constants of ``model``."""
     computes = _Rewriter(model, schedule).run()
@@ -71,14 +80,24 @@ def name_computes(model: Model, schedule: Schedule) -> tuple[str, ...]:
     return tuple(node.name for node in _Rewriter(model, schedule).run())
 
 
-def name_nodes(model: Model, schedule: Schedule, fences: Fences) -> tuple[str, ...]:
-    """Return the names of the rewritten nodes in their order, Shape and Size and constants apart.
+def name_nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    """Return the names of rewritten ``nodes`` in their order, Shape and Size and constants apart.
 
     These run where they like.
     """
-    nodes = rewrite_nodes(model, schedule, fences)
     hoisted = {node.name for node in nodes if node.op_type in HOISTED_OPS}
     return tuple(n.name for n in nodes if n.name not in hoisted and n.op_type != "Constant")
+
+
+def find_chained_casts(nodes: Sequence[onnx.NodeProto]) -> frozenset[str]:
+    """Return the names of the Casts among ``nodes`` that read a Cast or that a Cast reads.
+
+    Where nothing is lost on the way, onnxruntime leaves out such Casts whatever the options say.
+    """
+    casts = [node for node in nodes if node.op_type == "Cast" and node.domain in ("", "ai.onnx")]
+    made = {node.output[0] for node in casts}
+    read = {node.input[0] for node in casts}
+    return frozenset(n.name for n in casts if n.input[0] in made or n.output[0] in read)
 
 
 def name_recompute(name: str, number: int) -> str:

@@ -11,6 +11,7 @@ import onnx
 
 from checkmate.graph import OpId
 from checkmate.onnxio.cutting import render_whole
+from checkmate.onnxio.drawing import find_outer
 from checkmate.onnxio.effects import SEEDED, find_pins
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import wire
@@ -55,7 +56,7 @@ def render_seeded(proto: onnx.ModelProto, source: Path) -> bytes:
     for node in _walk_nodes(seeded):
         if _is_unseeded(node):
             # Twenty bits are exact as a float too.
-            seed = zlib.crc32(node.output[0].encode()) >> 12
+            seed = zlib.crc32(find_outer(node.output[0]).encode()) >> 12
             value = seed if node.op_type == "Dropout" else float(seed)
             node.attribute.append(onnx.helper.make_attribute("seed", value))
     return render_whole(seeded, source)

@@ -35,7 +35,7 @@ _SETUPS: Mapping[str, ArenaSetup] = {
     # The options of the CUDA provider can ask for nothing better.
     "cuda": ArenaSetup("exact", 128 * 2**20),
 }
-_MAX_COPIED_NBYTES = 127
+MAX_COPIED_NBYTES = 127
 """Larger initializers are read on the CPU where the model has them."""
 
 
@@ -66,7 +66,7 @@ def count_held_nbytes(path: Path, dims: Mapping[str, int], provider: Literal["cp
         read.update(output.name for output in graph.output)
         weights = {name: t for name, t in _find_weights(graph) if name in read - inputs.keys()}
         sizes = (count_nbytes(name, known) for name, known in weights.items())
-        nbytes += sum(size for size in sizes if size > _MAX_COPIED_NBYTES)
+        nbytes += sum(size for size in sizes if size > MAX_COPIED_NBYTES)
     return nbytes
 
 
@@ -80,12 +80,13 @@ def _find_weights(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorType]]:
 
 
 def _find_copied(model: Model, provider: str) -> Iterator[TensorId]:
-    """Yield the initializers that a session copies into its arena."""
+    """Yield the initializers that a session copies into its arena, and what runs copy of them."""
     proto = model.proto.graph
     given = {item.name for item in proto.input}
     for index, tensor in enumerate(model.graph.tensors):
         is_weight = tensor.producer is None and tensor.name not in given
-        if is_weight and (provider == "cuda" or tensor.nbytes <= _MAX_COPIED_NBYTES):
+        is_small = tensor.nbytes <= MAX_COPIED_NBYTES
+        if is_weight and (provider == "cuda" or is_small or tensor.name not in model.types):
             yield TensorId(index)
 
 

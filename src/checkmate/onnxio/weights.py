@@ -109,10 +109,9 @@ def relocate_weights(proto: onnx.ModelProto, files: Sequence[WeightFile]) -> Non
 
 
 def _find_end(tensor: onnx.TensorProto) -> int:
-    """Return where the data of ``tensor`` ends in its file; 0: its entries are no numbers."""
+    """Return where the data of ``tensor`` ends in its file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    given = [entries.get(key, "0") for key in ("offset", "length")]
-    return sum(map(int, given)) if all(map(str.isdecimal, given)) else 0
+    return sum(int(entries.get(key, "0")) for key in ("offset", "length"))
 
 
 def _get_location(tensor: onnx.TensorProto) -> str:

@@ -26,6 +26,9 @@ read what the op before it makes, so that only one order is left."""
 
 FENCES: tuple[Fences, ...] = ("none", "run", "all")
 
+PRODUCTS = frozenset({"FusedMatMul", "Gemm", "MatMul"})
+"""Ops into which onnxruntime fuses Transposes."""
+
 
 def split_windows(
     order: Sequence[OpId], wirings: Sequence[Wiring], fences: Fences
@@ -95,6 +98,28 @@ def find_roots(
             roots.append(position)
         held.update(wiring.makes)
     return tuple(roots)
+
+
+def find_bypassed(windows: Sequence[range], wirings: Sequence[Wiring]) -> frozenset[str]:
+    """Return what Transposes make for later windows, while in theirs but products read it.
+
+    By default onnxruntime lets a product read what was transposed in place of what the Transpose
+    makes, which then waits for nobody, and nobody for it.
+    """
+    window_of = {position: number for number, window in enumerate(windows) for position in window}
+    readers: dict[str, list[int]] = {}
+    for position, wiring in enumerate(wirings):
+        for name in wiring.reads:
+            readers.setdefault(name, []).append(position)
+    found: set[str] = set()
+    for position, wiring in enumerate(wirings):
+        if wiring.node.op_type == "Transpose":
+            own = window_of[position]
+            read_by = readers.get(wiring.makes[0], [])
+            near = [wirings[r].node.op_type for r in read_by if window_of[r] == own]
+            if near and PRODUCTS.issuperset(near) and len(near) < len(read_by):
+                found.update(wiring.makes)
+    return frozenset(found)
 
 
 def find_sinks(wirings: Sequence[Wiring]) -> tuple[int, ...]:

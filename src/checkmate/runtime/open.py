@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Literal, TypeGuard
 
 import onnxruntime
 
-from checkmate.errors import DeviceError, InputError, UsageError
+from checkmate.errors import DeviceError, InputError, RunError, UsageError
 from checkmate.onnxio.storage import count_held_nbytes
 from checkmate.runtime.device import probe_device
-from checkmate.runtime.protocol import Settings
+from checkmate.runtime.protocol import Provider, Settings
 from checkmate.runtime.session import Instruments, make_session, register_arena
 from checkmate.units import format_nbytes_exactly
 
@@ -61,7 +62,8 @@ def open_session(
 
     Raises `UsageError` for a budget that the inputs alone exceed or an argument of another type
     than is stated here, `InputError` for a file that cannot be read or a dimension without a value,
-    `DeviceError` when CUDA was asked for and does not work.
+    `DeviceError` when CUDA was asked for and does not work, `RunError` when onnxruntime refuses the
+    model, as where it has no kernel for an op.
     """
     _check_types(budget_nbytes, provider, dims or {})
     # Numbers of numpy would wrap around.
@@ -80,10 +82,29 @@ def open_session(
     is_cpu = found == "cpu"
     if is_cpu:
         register_arena(settings)
-    session = make_session(str(path), settings, Instruments(shares_allocators=is_cpu))
+    try:
+        session = make_session(str(path), settings, Instruments(shares_allocators=is_cpu))
+    except Exception as error:  # what onnxruntime raises has no class of its own
+        raise _explain(path, found, str(error)) from error
     if not is_cpu and _CUDA not in session.get_providers():
         raise DeviceError("the session does not run on CUDA", hint="use provider='cpu'")
     return session
+
+
+def _explain(path: Path, provider: Provider, message: str) -> RunError:
+    """Return why onnxruntime made no session on the model in ``path``."""
+    found = re.search(r"implementation for (?:\S+:)?(\w+)\(\d+\) node with name '([^']*)'", message)
+    if found is None:
+        first = next((line for line in message.splitlines() if line.strip()), "no message")
+        return RunError(f"onnxruntime {onnxruntime.__version__} refuses {path.name}: {first}")
+    is_cpu = provider == "cpu"
+    device, elsewhere = ("the CPU", "run it on CUDA, or ") if is_cpu else ("CUDA or the CPU", "")
+    op = f"{found[1]} {found[2]!r}" if found[2] else f"{found[1]} without a name"
+    return RunError(
+        f"{path.name} cannot run: onnxruntime {onnxruntime.__version__} has no kernel on {device}"
+        f" for {op} in the element types that it reads",
+        hint=f"{elsewhere}let the model compute it in float32, between two Casts",
+    )
 
 
 def _check_types(budget_nbytes: object, provider: object, dims: object) -> None:

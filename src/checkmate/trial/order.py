@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from checkmate.onnxio.drawing import can_wait
 from checkmate.onnxio.order import Wiring, wire
-from checkmate.onnxio.rewrite import name_computes, name_nodes
+from checkmate.onnxio.rewrite import (
+    find_chained_casts,
+    name_computes,
+    name_nodes,
+    rewrite_nodes,
+)
 from checkmate.onnxio.windows import find_run_starts, is_early, is_view
 from checkmate.trial.rewriting import Rewriting
 
@@ -21,14 +27,19 @@ class Order:
     """The first few pairs (scheduled op, op that ran in its place)."""
     n_fused: int = 0
     """Computes that did not run under their name: optimizers fuse ops and rename what they make."""
+    n_left_out: int = 0
+    """Casts that did not run, as nothing is lost without them."""
 
 
 def compare_exactly(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
     """Return where ``executed`` is not the rewritten file, node by node.
 
-    Shape and Size run where they like.
+    Shape and Size run where they like, and Casts may be left out where nothing is lost in a chain
+    of them.
     """
-    planned = list(name_nodes(rewriting.model, rewriting.schedule, rewriting.fences))
+    nodes = rewrite_nodes(rewriting.model, rewriting.schedule, rewriting.fences)
+    left_out = find_chained_casts(nodes).difference(executed)
+    planned = [name for name in name_nodes(nodes) if name not in left_out]
     # Nodes within the bodies of control flow are executed too.
     known = frozenset(planned)
     ran = [name for name in executed if name in known]
@@ -38,15 +49,20 @@ def compare_exactly(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
         ran + ["nothing"] * (length - len(ran)),
         strict=True,
     )
-    return Order(tuple(pair for pair in padded if pair[0] != pair[1])[:_MAX_PLACES])
+    misplaced = tuple(pair for pair in padded if pair[0] != pair[1])[:_MAX_PLACES]
+    return Order(misplaced, n_left_out=len(left_out))
 
 
 def compare_computes(rewriting: Rewriting, executed: tuple[str, ...]) -> Order:
     """Return where the ops that ran under their names left the order of the schedule.
 
-    What reads nothing, and Shape and Size, run where they like.
+    Shape and Size run where they like, and without fences what reads nothing.
     """
-    ranks = _rank(rewriting, range(len(rewriting.schedule.order)), is_early)
+
+    def floats(wiring: Wiring) -> bool:
+        return is_early(wiring) and not (rewriting.fences == "all" and can_wait(wiring.node))
+
+    ranks = _rank(rewriting, range(len(rewriting.schedule.order)), floats)
     return _compare(ranks, executed)
 
 

@@ -14,7 +14,7 @@ from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.execute import RunOptions, RunResult, run_model
-from checkmate.runtime.protocol import Manner, Settings
+from checkmate.runtime.protocol import Manner, Settings, TensorSpec
 from checkmate.trial.order import Order, compare_computes, compare_exactly, compare_windows
 from checkmate.trial.proof import Held, Proof, prove
 from checkmate.trial.rewriting import Files, Rewriting, write_pair
@@ -91,10 +91,7 @@ class _Runner:
         self, model: Model, files: Files, folder: Path, provider: Literal["cuda", "cpu"]
     ) -> None:
         self._specs = specify_inputs(model)
-        fed = {spec.name for spec in self._specs}
-        tensors = model.graph.tensors
-        weights = [t.nbytes for t in tensors if t.producer is None and t.name not in fed]
-        self._initializers_nbytes = sum(weights)
+        self._initializers_nbytes = _count_initializers_nbytes(model, self._specs)
         self._files, self._folder = files, folder
         self._done: dict[tuple[Path, Settings], RunResult] = {}
         self.provider = provider
@@ -120,6 +117,14 @@ class _Runner:
             )
             self._done[key] = run_model(path, self._specs, options)
         return self._done[key]
+
+
+def _count_initializers_nbytes(model: Model, inputs: Sequence[TensorSpec]) -> int:
+    """Return the bytes of what is resident in the file; what a run copies of it is the run's."""
+    fed = {spec.name for spec in inputs}
+    resident = [tensor for tensor in model.graph.tensors if tensor.producer is None]
+    own = (tensor for tensor in resident if tensor.name in model.types)
+    return sum(tensor.nbytes for tensor in own if tensor.name not in fed)
 
 
 def _run_pair(rewriting: Rewriting, runner: _Runner, manner: Manner) -> Pair:
