@@ -17,8 +17,9 @@ from checkmate.search.standing import Standing
 
 _PROGRAMS = 10
 """Programs of a round."""
-_CHUNKS = 150
-"""Chunks of local search of a round."""
+_LEAST_CHUNKS, _MOST_CHUNKS = 100, 400
+"""Chunks of local search of a round: as many as there are ops, within these limits. Shorter rounds
+found less: U-Net at 24 % of its peak stayed at 33.2 % with 150 chunks, and came to 31.2 with 400."""
 _PATIENCE = 4
 """Rounds without success after which it ends, at least."""
 _POLISHING = 0.25
@@ -86,7 +87,9 @@ class _Rounds:
         self._reopening.improve(_PROGRAMS - 1)
 
     def _anneal(self, seed: int) -> None:
-        effort = Effort(_CHUNKS, _CHUNKS, seed, ends_when_good=not self._standing.is_good)
+        n_ops = len(self._standing.problem.graph.ops)
+        n_chunks = min(max(n_ops, _LEAST_CHUNKS), _MOST_CHUNKS)
+        effort = Effort(n_chunks, n_chunks, seed, ends_when_good=not self._standing.is_good)
         if self._other is None or seed % 2:
             anneal(self._standing, effort)
         else:
