@@ -20,9 +20,11 @@ from checkmate.simulate import simulate
 Order = tuple[OpId, ...]
 
 
-_DEAR = 0.02
+_DEAR = 0.05
 """How much longer than the best in bytes a schedule may take before searches in fewer bytes, which
-take far longer than to make room, are tried too."""
+take far longer than to make room, are tried too, where a clock ends them."""
+_MOST_S = 10.0
+"""How long these may take."""
 
 
 def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) -> Draft:
@@ -40,10 +42,13 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     schedule = _lay_out(folding, order)
     time_ns = simulate(problem, schedule).time_ns
     packed = Draft(schedule, time_ns, _claim(claim, time_ns, limits))
-    if claim.termination == "interrupted" or time_ns <= first.time_ns * (1 + _DEAR):
+    left_s = clock.take().time_s
+    is_dear = time_ns > first.time_ns * (1 + _DEAR)
+    if not is_dear or left_s is None or claim.termination == "interrupted":
         return packed
     try:
-        other = tighten(problem, goal, clock.take(), first, find)
+        rest = replace(limits, time_s=min(_MOST_S, left_s))
+        other = tighten(problem, goal, rest, first, find)
     except (NotFoundError, InterruptError):
         return packed
     is_better = other.time_ns < time_ns and goal.is_met(problem, other.schedule)
