@@ -122,6 +122,6 @@ def test_a_graph_that_does_not_run_keeps_the_times_of_ops_alone(tmp_path: Path) 
 
 
 def test_a_graph_larger_than_the_memory_is_not_run(tmp_path: Path) -> None:
-    body = "g (float[512] x, float[4194304, 524288] v) => (float[4194304, 524288] z)"
+    body = "g (float[512, 512] x, float[4194304, 524288] v) => (float[4194304, 524288] z)"
     model = read_model(save(tmp_path, body + " { y = Exp(x) z = Exp(v) }"), {})
     assert profile(model).alone.startswith("it needs 16.00 TiB, and there are ")

@@ -72,6 +72,7 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
     clock, bound_ns = make_clock(problem), problem.costs.total_ns
     light = set_small_aside(problem, budget_nbytes)
     too_deep = {False: math.inf, True: math.inf}
+    done: set[tuple[object, ...]] = set()
     for step in _STEPS:
         if step.depth >= too_deep[step.with_windows]:
             continue
@@ -79,6 +80,11 @@ def bound_frontier(problem: Problem, budget_nbytes: int, limits: Limits, learn: 
         if program is None:
             too_deep[step.with_windows] = step.depth
             continue
+        # Of a small graph, programs of two depths may be one.
+        kind = step.is_relaxed, step.with_windows, program.n_cols, program.n_rows
+        if kind in done:
+            continue
+        done.add(kind)
         result = solve_in_worker(program, _make_settings(step, limits, ends_s))
         if math.isfinite(result.bound):
             bound_ns = max(bound_ns, clock.round_bound(result.bound))

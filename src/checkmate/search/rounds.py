@@ -17,7 +17,7 @@ from checkmate.search.standing import Standing
 
 _PROGRAMS = 10
 """Programs of a round."""
-_LEAST_CHUNKS, _MOST_CHUNKS = 100, 400
+_LEAST_CHUNKS, _MOST_CHUNKS = 10, 400
 """Chunks of local search of a round: as many as there are ops, within these limits. Shorter rounds
 found less: U-Net at 24 % of its peak stayed at 33.2 % with 150 chunks, came to 31.2 with 400."""
 _PATIENCE = 4
