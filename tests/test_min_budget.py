@@ -35,8 +35,24 @@ def test_no_bound_is_above_the_smallest_budget_of_a_chain_of_stages(seed: int) -
     least_nbytes = find_least_chain_budget(small)
     found = find_smallest(small, UNTIMED)
     assert run_order(small, found.order).peak.nbytes == found.nbytes <= least_nbytes
-    assert found.bound_nbytes < found.chain_bound_nbytes <= least_nbytes
+    assert found.bound_nbytes <= found.chain_bound_nbytes <= least_nbytes
     assert found.bound_nbytes <= found.nbytes
+
+
+def test_a_schedule_beyond_those_that_the_programs_know_is_found() -> None:
+    # What waits for f to run late takes 101 bytes; in its turn, at least 131.
+    small = problem(
+        op("a", "p", nbytes=5), op("b", "a", nbytes=13), op("c", "b", nbytes=40),
+        op("d", "c b a", nbytes=1, workspace_nbytes=1),
+        op("e", "d b c p", nbytes=5, workspace_nbytes=30),
+        op("f", "b", nbytes=40, workspace_nbytes=30),
+        outputs="e f c", resident={"p": 3},
+    )  # fmt: skip
+    found = find_smallest(small, UNTIMED)
+    assert run_order(small, found.order).peak.nbytes == 101
+    assert (found.nbytes, found.bound_nbytes) == (101, 101)
+    assert find_best_time(small, 130) is None
+    assert find_best_time(small, 131) is not None
 
 
 def test_no_program_runs_where_the_bound_for_all_schedules_is_reached() -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from checkmate.errors import InterruptError, RunError
+from checkmate.errors import InterruptError, NotFoundError, RunError
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import improve_smallest
 from checkmate.heuristics.keep_all import order_all
@@ -19,6 +19,7 @@ from checkmate.milp.model import Program
 from checkmate.problem import Problem
 from checkmate.search.bound import smallest_conceivable_nbytes
 from checkmate.search.claims import run_order
+from checkmate.search.exhaust import find_any_order
 from checkmate.search.finding import Limits
 from checkmate.search.incumbent import Incumbent
 from checkmate.search.phases import GREEDY_EFFORT
@@ -34,6 +35,8 @@ _LARGE_N_OPS = 2000
 """Above this many ops the greedy tries one parameter set."""
 _LEAST_S, _LEAST_OP_S = 0.4, 0.002
 """With less time left, in all and per op, no program is begun."""
+_MOST_TINY_OPS = 12
+"""Up to this many ops all schedules are tried."""
 _MOST_OPS = 400
 """Up to this many ops programs are tried in which all recomputes are near."""
 
@@ -57,13 +60,14 @@ class Smallest:
 def find_smallest(problem: Problem, limits: Limits) -> Smallest:
     """Return the smallest budget found of a ``problem`` whose views were folded.
 
-    The greedy gets half of the time, programs of chains of stages the rest. A Ctrl-C ends it with
-    what there is then.
+    The greedy gets half of the time, programs of chains of stages the rest, and of a
+    tiny graph all schedules are tried. A Ctrl-C ends it with what there is then.
     """
     search = _Search(problem, limits)
     try:
         search.run_greedy()
         search.solve_chains()
+        search.exhaust()
     except (KeyboardInterrupt, InterruptError):
         pass  # what is in hand is enough
     except RunError as error:
@@ -104,6 +108,25 @@ class _Search:
                 if self._has_more():
                     frame = make_frame(chain, self._problem, self._bound_nbytes, depth)
                     self._solve(chain, frame, is_bound=make_frame is make_bounding_frame)
+
+    def exhaust(self) -> None:
+        """Find the smallest budget of a tiny graph: all that memory can hold is tried."""
+        if len(self._problem.graph.ops) > _MOST_TINY_OPS:
+            return
+        while self._nbytes > self._bound_nbytes and self._find_left() > _LEAST_S:
+            budget_nbytes = (self._bound_nbytes + self._nbytes) // 2
+            try:
+                order = find_any_order(self._problem, budget_nbytes)
+            except NotFoundError:
+                return
+            if order is None:
+                self._bound_nbytes = budget_nbytes + 1
+                self._chain_bound_nbytes = max(self._chain_bound_nbytes, self._bound_nbytes)
+                continue
+            before_nbytes = self._nbytes
+            self._offer(order)
+            if self._nbytes == before_nbytes:
+                return
 
     def conclude(self) -> Smallest:
         """Return what was found; a better order outside the class leaves the bound of the class."""
