@@ -13,9 +13,11 @@ import pytest
 from builders import op, problem, random_training, scale
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.cli.source import Asked, read_source
+from checkmate.engine.fit import fit
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.engine.tighten import N_ATTEMPTS, Draft, Goal, tighten
-from checkmate.errors import InfeasibleError, InternalError, NotFoundError
+from checkmate.errors import InfeasibleError, InternalError, InterruptError, NotFoundError
+from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
 from checkmate.placement import ArenaRules, ArenaSetup
@@ -177,3 +179,15 @@ def test_what_fits_but_not_as_it_is_written_is_passed_over_where_another_is_foun
     assert search([twice]) == again
     # What fits but for what its file adds is better than nothing.
     assert search([twice, again]) == twice
+
+
+def test_an_interrupt_beside_a_dear_packing_ends_the_search_with_what_was_packed() -> None:
+    def find(_live_nbytes: int, _limits: Limits) -> Draft:
+        raise InterruptError("interrupted")
+
+    # As if the best in bytes took three quarters of what fits in the arena.
+    first = Draft(IN_ORDER, 3, claim(bound_ns=3))
+    goal = Goal(1023, start=tuple(OpId(i) for i in (1, 3, 0, 2)))
+    found = fit(fold_views(GAPS), goal, Limits(gap=0.0, time_s=30.0), first, find)
+    assert is_within(GAPS, found.schedule, 1023)
+    assert found.claim.termination == "interrupted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from checkmate.engine.clock import Clock
@@ -13,6 +14,7 @@ from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
 from checkmate.liveness import insert_frees
 from checkmate.plan import Claim, Termination
+from checkmate.problem import Problem
 from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
@@ -46,13 +48,22 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     is_dear = time_ns > first.time_ns * (1 + _DEAR)
     if not is_dear or left_s is None or claim.termination == "interrupted":
         return packed
+    rest = replace(limits, time_s=min(_MOST_S, left_s))
+    return _take_faster(packed, problem, goal, lambda: tighten(problem, goal, rest, first, find))
+
+
+def _take_faster(packed: Draft, problem: Problem, goal: Goal, search: Callable[[], Draft]) -> Draft:
+    """Return what ``search`` finds where that is faster than ``packed`` and meets ``goal``."""
+    interrupted = replace(packed, claim=replace(packed.claim, termination="interrupted"))
     try:
-        rest = replace(limits, time_s=min(_MOST_S, left_s))
-        other = tighten(problem, goal, rest, first, find)
-    except (NotFoundError, InterruptError):
+        other = search()
+    except NotFoundError:
         return packed
-    is_better = other.time_ns < time_ns and goal.is_met(problem, other.schedule)
-    return other if is_better else packed
+    except InterruptError:
+        return interrupted
+    if other.time_ns < packed.time_ns and goal.is_met(problem, other.schedule):
+        return other
+    return interrupted if other.claim.termination == "interrupted" else packed
 
 
 def _pack(folding: Folding, goal: Goal, limits: Limits, first: Draft) -> tuple[Order | None, Claim]:
