@@ -1,16 +1,17 @@
 """Hold the plan against the run: bytes under two kinds of session options, and time.
 
-    python bench/truth.py [--shares 80,70,60] [--rounds 9] [--time-limit 60] [MODEL:N ...]
+    python bench/truth.py [--shares 80,70,60] [--rounds 9] [--sessions 5] [--time-limit 60]
+        [MODEL:N ...]
 
 What `solve` and `check --run` do by default, with costs measured on one thread; MODEL:N binds the
 dimension N. One line a graph and budget. Bytes in MiB: the live peak of the plan, and the budget
 that its arena needs; the most that three runs took as advised, the first run under onnxruntime's
 defaults, three under its defaults without memory patterns; the largest of them over the plan.
-``proof``: whether the rewritten graph completed three runs in an arena limited to the budget and
-``proof``: whether the rewritten graph completed three runs in an arena of the budget and
-the measured time of the rewritten graph, and the overhead planned and measured, in percent: medians
-of runs of both graphs in turn, on one thread. The last budget is the smallest that is found, plus
-5 %. Without models: the tiny graphs, at batches whose activations exceed 100 MB.
+``proof``: whether the rewritten graph completed three runs in an arena of the budget and the
+original did not; ``judged``: how many properties fail. Then the time of the plan and of the
+rewritten graph, and the overhead planned and measured, in percent: medians of runs of both graphs
+in turn, in several sessions of each, on one thread. The last budget is the smallest that is found,
+plus 5 %. Without models: the tiny graphs, at batches whose activations exceed 100 MB.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Given:
 
     shares: tuple[int, ...]
     n_rounds: int
+    n_sessions: int
     time_s: float
 
 
@@ -74,10 +76,12 @@ def main() -> None:
     )
     parser.add_argument("--shares", default="80,70,60")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--sessions", type=int, default=5)
     parser.add_argument("--time-limit", type=float, default=60)
     parser.add_argument("models", nargs="*")
     options = parser.parse_args()
-    given = Given(tuple(map(int, options.shares.split(","))), options.rounds, options.time_limit)
+    shares = tuple(map(int, options.shares.split(",")))
+    given = Given(shares, options.rounds, options.sessions, options.time_limit)
     models = options.models or [f"{GRAPHS}/{k}-tiny-bN.onnx:{n}" for k, n in BATCHES.items()]
     print(HEADER)
     for text in models:
@@ -144,7 +148,8 @@ class Bench:
 
         specs, settings = specify_inputs(self._model), Settings(threads=1)
         with place_planned(self._model) as planned, place_file(self._model, render) as rewritten:
-            times_ns = race_models((planned, rewritten), specs, settings, self._given.n_rounds)
+            files, given = (planned, rewritten), self._given
+            times_ns = race_models(files, specs, settings, given.n_rounds, given.n_sessions)
         before_ns, after_ns = map(statistics.median, times_ns)
         planned_over = 100 * (plan.time_ns / self._baseline.time_ns - 1)
         measured_over = 100 * (after_ns / before_ns - 1)

@@ -43,15 +43,15 @@ def sign_all(model: Model) -> list[Signature]:
 
 
 def watch(model: Model) -> Watched:
-    task = WatchTask("", Settings(threads=1), specify_inputs(model), 0, 2, 10**9)
+    task = WatchTask("", Settings(threads=1), specify_inputs(model), 0, 2, 3, 10**9)
     with Worker() as worker, place_planned(model, is_named=True) as path:
         return watch_model(path, task, worker)
 
 
-def test_ops_share_the_time_of_the_fastest_run_by_what_they_take_in_it(tmp_path: Path) -> None:
+def test_ops_share_the_median_of_the_runs_by_what_they_take_in_them(tmp_path: Path) -> None:
     model = read_model(save(tmp_path, CHAIN), {})
     first, second, slow, last = (op.name for op in model.graph.ops)
-    watched = Watched((2000, 1000), {first: 1, second: 3, slow: 15, last: 1})
+    watched = Watched((2000, 900, 1000), {first: 1, second: 3, slow: 15, last: 1})
     alone = Problem(model.graph, Costs((7,) * 4, (0,) * 4, Origin("profile")))
     signatures = sign_all(model)
     times_ns = share(model, signatures, alone, watched)
@@ -73,7 +73,7 @@ def test_every_op_of_a_graph_is_timed_in_it(tmp_path: Path) -> None:
     model = read_model(save(tmp_path, TRAINING_MLP), {"N": 256})
     watched = watch(model)
     assert set(watched.ops_ns) == {op.name for op in model.graph.ops}
-    assert len(watched.times_ns) == 2
+    assert len(watched.times_ns) == 6
     assert min(watched.ops_ns.values()) > 0
 
 

@@ -171,7 +171,7 @@ def test_without_a_meter_there_is_no_peak(tmp_path: Path) -> None:
 def test_timed_runs_are_as_many_as_asked_for(tmp_path: Path) -> None:
     result = run(save(tmp_path, CONV_CHAIN), n=0, n_timed_runs=3)
     assert len(result.times_ns) == 3
-    assert result.time_ns == min(result.times_ns)
+    assert result.time_ns == sorted(result.times_ns)[1]
     assert result.time_ns > 0
     assert result.executed == ()
 
@@ -187,8 +187,8 @@ def test_models_that_race_are_timed_in_the_order_given(tmp_path: Path) -> None:
     many = SLOW.replace("2048", "512")
     paths = [save(tmp_path, many), save(tmp_path / "one", one)]
     specs = specify_inputs(read_model(paths[0], {}))
-    slow, fast = race_models(paths, specs, ONE_THREAD, 3)
-    assert len(slow) == len(fast) == 3
+    slow, fast = race_models(paths, specs, ONE_THREAD, 3, 2)
+    assert len(slow) == len(fast) == 6
     assert min(slow) > 3 * max(fast)
 
 

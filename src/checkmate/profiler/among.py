@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,12 +29,15 @@ from checkmate.runtime.worker import Worker
 from checkmate.simulate import simulate
 from checkmate.units import format_nbytes, format_ns
 
-_MAX_RUNS = 10
-_MIN_RUNS = 3
+_MAX_SESSIONS = 3
+_MAX_ROUNDS = 5
+_MIN_ROUNDS = 3
 _MAX_NS = 20_000_000_000
 """Ops of graphs that take longer are long themselves, and as long alone."""
 _MAX_EVENTS = 200_000
-_N_SESSIONS = 2
+"""In the profiles of all sessions."""
+_N_SETS = 2
+"""Of sessions: without a profile, and with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Means:
     worker: Worker
     settings: Settings
     memory_nbytes: int
-    max_runs: int
+    max_rounds: int
 
 
 def time_among(
@@ -51,12 +55,13 @@ def time_among(
 ) -> dict[Signature, int]:
     """Return what an op of each signature takes in the graph of ``model``, in ns, on average.
 
-    The sum over all ops is the time of the fastest run. ``problem`` has the costs of the ops alone,
+    The sum over all ops is the median of the runs. ``problem`` has the costs of the ops alone,
     which those ops keep, relative to the others, that the profile does not tell apart. Raises
     `RunError`, which says why, where the graph is not run.
     """
-    n_runs = min(means.max_runs, _count_runs(problem, means))
-    task = WatchTask("", means.settings, specify_inputs(model), 0, n_runs, _MAX_NS)
+    n_sessions, n_rounds = _plan_runs(problem, means)
+    specs = specify_inputs(model)
+    task = WatchTask("", means.settings, specs, 0, n_sessions, n_rounds, _MAX_NS)
     with place_planned(model, is_named=True) as path:
         watched = watch_model(path, task, means.worker)
     if not watched.ops_ns:
@@ -71,8 +76,8 @@ def name_graph(model: Model, signatures: Sequence[Signature]) -> dict[Signature,
     return {s: Signature(json.dumps({"graph": graph, "op": s.key})) for s in signatures}
 
 
-def _count_runs(problem: Problem, means: Means) -> int:
-    """Return how often to run the graph; raise `RunError` where that is not to be done."""
+def _plan_runs(problem: Problem, means: Means) -> tuple[int, int]:
+    """Return how many sessions run how often; raise `RunError` where that is not to be done."""
     if means.settings.provider != "cpu":
         raise RunError("a profile on CUDA times launches, not kernels")
     n_ops = len(problem.graph.ops)
@@ -83,17 +88,20 @@ def _count_runs(problem: Problem, means: Means) -> int:
             f"it needs {format_nbytes(needed_nbytes)}, and there are"
             f" {format_nbytes(means.memory_nbytes)}"
         )
-    run_ns = _N_SESSIONS * max(1, problem.costs.total_ns)
-    n_runs = min(_MAX_RUNS, _MAX_NS // run_ns, _MAX_EVENTS // max(1, n_ops))
-    if n_runs < _MIN_RUNS:
-        raise RunError(f"{_MIN_RUNS} runs of {n_ops} ops would take too long")
-    return n_runs
+    n_runs = min(
+        _MAX_NS // (_N_SETS * max(1, problem.costs.total_ns)), _MAX_EVENTS // max(1, n_ops)
+    )
+    if n_runs < _MIN_ROUNDS:
+        raise RunError(f"{_MIN_ROUNDS} runs of {n_ops} ops would take too long")
+    n_held = means.memory_nbytes // max(1, needed_nbytes)
+    n_sessions = min(_MAX_SESSIONS, n_held, n_runs // _MIN_ROUNDS)
+    return n_sessions, min(means.max_rounds, _MAX_ROUNDS, n_runs // n_sessions)
 
 
 def share(
     model: Model, signatures: Sequence[Signature], problem: Problem, watched: Watched
 ) -> dict[Signature, int]:
-    """Share the time of the fastest run out among the ops."""
+    """Share the median of the times of the runs out among the ops."""
     names = [op.name for op in model.graph.ops]
     ops_ns = [watched.ops_ns.get(name) for name in names]
     seen = [n for n, ns in enumerate(ops_ns) if ns is not None]
@@ -105,7 +113,7 @@ def share(
         guess_ns = own_alone_ns * seen_ns // seen_alone_ns
         parts[signature].append(guess_ns if own_ns is None else own_ns)
     total_ns = max(1, sum(map(sum, parts.values())))
-    whole_ns = min(watched.times_ns)
+    whole_ns = statistics.median_low(watched.times_ns)
     return {
         signature: max(1, sum(own) * whole_ns // (len(own) * total_ns))
         for signature, own in parts.items()

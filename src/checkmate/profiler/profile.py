@@ -124,7 +124,7 @@ def profile_model(
 def measure_whole_graph_ns(
     model: Model, device: Device, options: ProfileOptions, max_ns: int = 5_000_000_000
 ) -> int:
-    """Return the fastest of the runs of the whole model that fit in ``max_ns``, at least one.
+    """Return the median of the runs of the whole model that fit in ``max_ns``, at least one.
 
     The sum of op costs should come close to it.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,8 +81,8 @@ class RunResult:
 
     @property
     def time_ns(self) -> int | None:
-        """The fastest timed run; None when none was timed."""
-        return min(self.times_ns, default=None)
+        """The median of the timed runs; None when none was timed."""
+        return statistics.median_low(self.times_ns) if self.times_ns else None
 
 
 def run_model(model: Path, inputs: Inputs, options: RunOptions) -> RunResult:
@@ -101,15 +102,20 @@ def run_model(model: Path, inputs: Inputs, options: RunOptions) -> RunResult:
 
 
 def race_models(
-    models: Sequence[Path], specs: Sequence[TensorSpec], settings: Settings, n_rounds: int
+    models: Sequence[Path],
+    specs: Sequence[TensorSpec],
+    settings: Settings,
+    n_rounds: int,
+    n_sessions: int = 1,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the times of ``n_rounds`` runs of each model, in ns, taken in turn in one process.
+    """Return the times of runs of each model, in ns, taken in turn in one process.
 
-    What else the machine does then hits all of them alike. All models stay loaded together.
+    ``n_rounds`` runs of each of ``n_sessions``, so that neither what else the machine does then nor
+    where a session lies in the memory makes the difference. All sessions stay loaded together.
     """
     paths = tuple(str(model.resolve()) for model in models)
     with Worker() as worker:
-        reply = worker.ask(RaceTask(paths, settings, tuple(specs), 0, n_rounds))
+        reply = worker.ask(RaceTask(paths, settings, tuple(specs), 0, n_rounds, n_sessions))
     times_ns = reply["times_ns"]
     assert isinstance(times_ns, list)
     return tuple(tuple(map(int, own_ns)) for own_ns in times_ns)
@@ -121,7 +127,8 @@ class Watched:
 
     times_ns: tuple[int, ...]
     ops_ns: Mapping[str, int]
-    """The least that an op took in any run, as onnxruntime's profile says it, by its name."""
+    """The least that an op took in any run, as onnxruntime's profile says it, by its name; on
+    average over sessions."""
 
 
 def watch_model(model: Path, task: WatchTask, worker: Worker) -> Watched:

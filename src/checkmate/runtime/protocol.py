@@ -107,7 +107,9 @@ class RaceTask:
     specs: tuple[TensorSpec, ...]
     seed: int
     n_rounds: int
-    """Runs of each model, after one to warm up."""
+    """Runs of each session, after one to warm up."""
+    n_sessions: int
+    """Of each model, all held together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,12 @@ class WatchTask:
     settings: Settings
     specs: tuple[TensorSpec, ...]
     seed: int
-    max_runs: int
-    """Of each of two sessions, with a profile and without, beside one to warm up."""
+    n_sessions: int
+    """Held together: first so many without a profile, then so many with one."""
+    max_rounds: int
+    """Runs of each session, after one to warm up."""
     max_ns: int
-    """No further run of a session starts after this long."""
+    """No further round of either starts after this long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,52 +21,59 @@ _UNIT_NS = 1000
 
 
 def watch(task: WatchTask, folder: Path) -> Reply:
-    """Return the time of each run, and of each op, by its name, the least in any run.
+    """Return the time of each run, and of each op, by its name.
 
-    To record what ops take slows a run of small ones, so the runs of which the time is told are
-    others. An op whose name another op within a body has too is left out, as is one that is not
-    run.
+    That of an op is the least in any run of a session, on average over sessions: as long as one
+    lives, its pages may push each other out of a cache where those of another do not. To record
+    what ops take slows a run of small ones, so the runs of which the time is told are others. An op
+    whose name another op within a body has too is left out, as is one that is not run.
     """
     feeds = make_inputs(task.specs, task.seed)
-    times_ns = _run(task, feeds, Instruments())[1]
-    profiled, profiled_ns = _run(task, feeds, Instruments(folder / "watch"))
-    path = Path(profiled.end_profiling())
-    durations = _read_durations(path)
-    path.unlink()
+    times_ns = _run(task, feeds, [Instruments()] * task.n_sessions)[1]
+    profiles = [Instruments(folder / f"watch{n}") for n in range(task.n_sessions)]
+    profiled, profiled_ns = _run(task, feeds, profiles)
     # The first run is no measure, but it is in the profile.
-    n_runs = len(profiled_ns) + 1
-    return {
-        "times_ns": times_ns,
-        "ops_ns": {
-            name: min(own[1:]) * _UNIT_NS + _UNIT_NS // 2
-            for name, own in durations.items()
-            if len(own) == n_runs > 1
-        },
-    }
+    n_runs = len(profiled_ns) // task.n_sessions + 1
+    least: dict[str, int] = Counter()
+    n_told: dict[str, int] = Counter()
+    for session in profiled:
+        for name, own in _read_durations(Path(session.end_profiling())):
+            if len(own) == n_runs > 1:
+                n_told[name] += 1
+                least[name] += min(own[1:]) * _UNIT_NS + _UNIT_NS // 2
+    ops_ns = {name: ns // n_told[name] for name, ns in least.items()}
+    return {"times_ns": times_ns, "ops_ns": ops_ns}
 
 
 def _run(
-    task: WatchTask, feeds: Mapping[str, np.ndarray], instruments: Instruments
-) -> tuple[onnxruntime.InferenceSession, list[int]]:
-    """Return a session and the time of each of its runs but the first, which sets up."""
-    session = make_session(task.model, task.settings, instruments)
-    binding = Binding(session, task.settings, feeds)
+    task: WatchTask, feeds: Mapping[str, np.ndarray], instruments: Sequence[Instruments]
+) -> tuple[list[onnxruntime.InferenceSession], list[int]]:
+    """Return sessions and the times of their runs but the first, which sets up."""
+    sessions = [make_session(task.model, task.settings, own) for own in instruments]
+    bindings = [Binding(session, task.settings, feeds) for session in sessions]
     read_clock = choose_clock(task.settings)
-    binding.run()
     times_ns: list[int] = []
     deadline_ns = time.perf_counter_ns() + task.max_ns
-    while len(times_ns) < task.max_runs and time.perf_counter_ns() < deadline_ns:
-        binding.clear_outputs()
-        start_ns = read_clock()
+    for binding in bindings:
         binding.run()
-        times_ns.append(read_clock() - start_ns)
-    return session, times_ns
+        binding.clear_outputs()
+    for _ in range(task.max_rounds):
+        if time.perf_counter_ns() > deadline_ns:
+            break
+        for binding in bindings:
+            start_ns = read_clock()
+            binding.run()
+            times_ns.append(read_clock() - start_ns)
+            binding.clear_outputs()
+    return sessions, times_ns
 
 
-def _read_durations(path: Path) -> dict[str, list[int]]:
+def _read_durations(path: Path) -> Iterator[tuple[str, list[int]]]:
+    """Yield each op and how long it took, run by run; the file goes."""
     durations: dict[str, list[int]] = defaultdict(list)
     for event in json.loads(path.read_bytes()):
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(SUFFIX):
             durations[name.removesuffix(SUFFIX)].append(int(event["dur"]))
-    return durations
+    path.unlink()
+    yield from durations.items()
