@@ -56,7 +56,8 @@ class Bench:
 
 def prepare(path: Path, dims: dict[str, int], costs: Path, device: Device, folder: Path) -> Bench:
     """Return the graph in ``path``, ready to run; ``costs`` were measured on ``device``."""
-    source = read_source(path, Asked(dims, costs=str(costs), arena=True))
+    asked = Asked(dims, costs=str(costs), provider=device.provider, arena=True, optimize=None)
+    source = read_source(path, asked)
     assert source.model is not None
     budget_nbytes = run_baseline(source.problem).peak.nbytes * SHARE // 100
     plan = solve(source.problem, budget_nbytes, "greedy", Limits())
