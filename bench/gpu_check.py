@@ -1,40 +1,57 @@
-"""Prove the CUDA paths on a machine that has a GPU, in minutes; one JSON report on stdout.
+"""Prove the CUDA paths on a machine that has a GPU, in eight minutes; one JSON report on stdout.
 
     python bench/gpu_check.py [--provider cuda|cpu] [--small]
 
-For three graphs: ops without a kernel, profile against the whole run, solve at two budgets, run the
-original and the rewritten graph, compare numbers, order, predicted and measured peak and time; the
-smallest arenas that work, of one region and of regions by request, against the predicted one.
-Then, once each: what the device holds beside the arena, fences against the order by priority, both
-forms of a convolution's weight gradient, dropout with a seed. `--provider cpu` goes through the
-same steps without a GPU, `--small` with small batches. No step starts after seven minutes. Says so
-and exits 0 where CUDA is asked for and not usable; exits 1 when a step fails.
+What nothing else proves comes first: what a process takes of the device beside its arena, sessions
+that may not fall back to the CPU, dropout with a seed, both forms of a convolution's weight
+gradient. Then three graphs: profile, solve, run the original and the rewritten graph with and
+without a memory limit; ops without a kernel; arenas of the predicted size; fences against the order
+by priority; a second budget; the smallest arenas that work. Every step says what was measured,
+what is allowed, and whether that holds (docs/cuda.md lists all fields and thresholds).
+
+`--provider cpu` goes through the same steps without a GPU, `--small` with small batches. Steps that
+the time leaves out are listed as skipped. Exit codes: 0 all holds, or there is no GPU; 1 something
+does not hold, or there is a GPU and CUDA is not usable; 3 nothing failed, and steps were skipped.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import gpu_numbers
-import gpu_steps
-from checkmate.errors import DeviceError
+from checkmate.errors import CheckmateError, DeviceError
+from checkmate.onnxio.dims import find_dims
+from checkmate.onnxio.load import load_proto
 from checkmate.runtime.device import Device, probe_device
+from checkmate.runtime.protocol import Layout
+from gpu_arenas import OWN_LAYOUT, ArenaBench, find_smallest_arenas, prepare_arena, try_arenas
+from gpu_commands import judge_check, judge_profile, judge_solve, name_model, run_command
+from gpu_fences import try_fences
+from gpu_numbers import (
+    LAYERS,
+    SMALL_LAYERS,
+    Layer,
+    compare_weight_gradients,
+    try_placing,
+    try_seeded_dropout,
+)
+from gpu_report import Figures, Findings, Report
+from gpu_steps import Bench, describe_plan, find_kernels, prepare, survey_device
+from gpu_watch import find_gpu
 
 GRAPHS = Path(__file__).parent.parent / "graphs"
 BATCHES = {"gpt2": 512, "resnet50": 256, "unet": 256}
 SMALL_BATCH = 16
-BUDGETS = ("80%", "60%")
-LAST_START_S = 420
-
-Figures = dict[str, object]
+BUDGET = "80%"
+SECOND_BUDGET, SECOND_GRAPHS = "60%", ("gpt2", "unet")
+TOTAL_S, STEP_S = 450, 150
 
 
 def main() -> None:
@@ -43,119 +60,199 @@ def main() -> None:
     parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
+    report = Report(TOTAL_S, STEP_S)
     try:
         device = probe_device(arguments.provider)
-    except DeviceError as error:
-        print(f"no GPU check here: {error.message}; {error.hint}", file=sys.stderr)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        check = Check(device, Path(folder), arguments.small)
-        check.run()
-    report = {
-        "device": device.name,
+    except CheckmateError as error:
+        sys.exit(explain(report, error))
+    with tempfile.TemporaryDirectory(prefix="checkmate-gpu-") as folder:
+        trials = make_trials(Path(folder), is_small=arguments.small)
+        layers = SMALL_LAYERS if arguments.small else LAYERS
+        Steps(device, report, trials, layers).run()
+    print_report(report, device)
+    sys.exit(report.exit_code)
+
+
+def explain(report: Report, error: CheckmateError) -> int:
+    """Say why nothing can be checked, and return the exit code: that is a failure with a GPU."""
+    found = find_gpu()
+    why = f"{error.message}; {error.hint}" if error.hint else error.message
+    if found is None and isinstance(error, DeviceError):
+        print(f"no GPU check here: {why}", file=sys.stderr)
+        return 0
+    why = f"{f'there is a GPU ({found}), but ' if found else ''}{why}"
+    report.do("", "probe", lambda: Findings({}, errors=(why,)))
+    print(why, file=sys.stderr)
+    print_report(report, None)
+    return report.exit_code
+
+
+def print_report(report: Report, device: Device | None) -> None:
+    """Print all that was found as one JSON document."""
+    known: Figures = {"provider": None} if device is None else {
         "provider": device.provider,
+        "device": device.name,
         "memory_nbytes": device.nbytes,
         "onnxruntime": device.onnxruntime,
-        "seconds": round(time.monotonic() - check.start, 1),
-        "passed": all(row["passed"] for row in check.rows),
-        "rows": check.rows,
+    }  # fmt: skip
+    document = known | {
+        "seconds": round(time.monotonic() - report.start_s, 1),
+        "passed": report.passed,
+        "skipped": report.skipped,
+        "rows": report.rows,
     }
-    print(json.dumps(report, indent=1))
-    sys.exit(0 if report["passed"] else 1)
+    print(json.dumps(document, indent=1))
 
 
-class Check:
-    """All steps; a row of the report for each, whatever becomes of it."""
+@dataclass(slots=True)
+class Trial:
+    """A graph, and what the steps before made of it."""
 
-    def __init__(self, device: Device, folder: Path, is_small: bool) -> None:
-        self.start = time.monotonic()
-        self.rows: list[Figures] = []
-        self._device = device
-        self._folder = folder
-        self._batches = dict.fromkeys(BATCHES, SMALL_BATCH) if is_small else BATCHES
+    name: str
+    path: Path
+    dims: dict[str, int]
+    costs: Path
+    optimized: Path
+    """The graph that the costs are of, its batch bound."""
+    bench: list[Bench] = field(default_factory=list)
+    """One, once it is there."""
+    arena: list[ArenaBench] = field(default_factory=list)
+
+    def find_planned(self) -> tuple[Path, dict[str, int]]:
+        """Return the graph that the costs are of, once it is there, and its dimensions.
+
+        Reading it takes no session; the optimizer keeps a graph that it would not change.
+        """
+        if not self.optimized.exists():
+            return self.path, self.dims
+        known = find_dims(load_proto(self.optimized).graph)
+        return self.optimized, {name: self.dims[name] for name in self.dims if name in known}
+
+
+def make_trials(folder: Path, *, is_small: bool) -> tuple[Trial, ...]:
+    """Return the graphs; what is made of them goes to ``folder``."""
+    return tuple(
+        Trial(
+            name,
+            find_graph(name),
+            {"N": SMALL_BATCH if is_small else batch},
+            folder / f"{name}.costs.json",
+            folder / f"{name}.optimized.onnx",
+        )
+        for name, batch in BATCHES.items()
+    )
+
+
+class Steps:
+    """All steps, in an order that leaves the dearest to the end."""
+
+    def __init__(
+        self, device: Device, report: Report, trials: Sequence[Trial], layers: tuple[Layer, ...]
+    ) -> None:
+        self._device, self._report = device, report
+        self._trials, self._layers = trials, layers
+        self._folder = trials[0].costs.parent
 
     def run(self) -> None:
-        """Do the steps, those that nothing else proves first."""
-        first, device = next(iter(self._batches)), self._device
-        dims = {"N": SMALL_BATCH}
-        self._do("", "device", lambda: gpu_steps.survey_device(device, find_graph(first), dims))
-        self._do("", "dropout", lambda: gpu_numbers.try_seeded_dropout(device, self._folder))
-        for name in self._batches:
-            self._check_graph(name)
-        self._do("", "weights", lambda: gpu_numbers.compare_weight_gradients(device, self._folder))
+        """Do them."""
+        self._do_once()
+        for trial in self._trials:
+            self._profile(trial)
+            self._solve(trial, BUDGET)
+        for trial in self._trials:
+            self._prepare(trial)
+            self._try_bench(trial, "kernels", find_kernels)
+            if trial is self._trials[0]:
+                self._try_bench(trial, "fences", try_fences)
+            self._try_arena(trial, "arenas", try_arenas)
+        for trial in self._trials:
+            if trial.name in SECOND_GRAPHS:
+                self._solve(trial, SECOND_BUDGET)
+        for trial in self._trials:
+            find = partial(find_smallest_arenas, layouts=self._choose_layouts(trial))
+            self._try_arena(trial, "smallest", find)
 
-    def _check_graph(self, name: str) -> None:
-        path, batch = find_graph(name), self._batches[name]
-        costs, schedule = self._folder / f"{name}.costs.json", self._folder / f"{name}.json"
-        on = ("--provider", self._device.provider)
-        model = (str(path), "--dim", f"N={batch}")
-        self._command(name, "profile", *model, *on, "--whole", "-o", str(costs))
-        for budget in BUDGETS if costs.exists() else ():
-            schedule.unlink(missing_ok=True)
-            asked = ("--budget", budget, "--costs", str(costs), "--strategy", "greedy")
-            self._command(name, "solve", *model, *asked, "-o", str(schedule))
-            if schedule.exists():
-                both = (str(path), str(schedule), "--costs", str(costs), "--run", *on)
-                self._command(name, "check", *both)
-        if not costs.exists():
+    def _do_once(self) -> None:
+        device, folder, do = self._device, self._folder, self._report.do
+        paths, dims = [trial.path for trial in self._trials], {"N": SMALL_BATCH}
+        do("", "device", lambda: survey_device(device, paths, dims))
+        do("", "placing", lambda: try_placing(device, folder))
+        do("", "dropout", lambda: try_seeded_dropout(device, folder))
+        do("", "weights", lambda: compare_weight_gradients(device, folder, self._layers))
+
+    def _profile(self, trial: Trial) -> None:
+        provider = self._device.provider
+        model = name_model(str(trial.path), trial.dims)
+        asked = ("profile", *model, "--provider", provider, "--whole", "-o", str(trial.costs))
+
+        def work() -> Findings:
+            done = run_command(*asked)
+            return done.conclude(judge_profile(done.document, provider))
+
+        self._report.do(trial.name, "profile", work)
+
+    def _solve(self, trial: Trial, budget: str) -> None:
+        """Solve and check; from the second time on the optimized graph, which is there then."""
+        if self._lacks(trial, f"solve {budget}", trial.costs.exists()):
             return
-        bench = self._do_prepare(name, costs)
-        if bench is not None:
-            self._do(name, "kernels", lambda: gpu_steps.find_kernels(bench))
-            self._do(name, "arenas", lambda: gpu_steps.try_arenas(bench))
-            if name == next(iter(self._batches)):
-                self._do(name, "fences", lambda: gpu_steps.try_fences(bench))
+        provider, schedule = self._device.provider, self._folder / f"{trial.name}-{budget}.json"
+        is_first = not trial.optimized.exists()
+        path, dims = trial.find_planned()
+        options = ("--costs", str(trial.costs), "--provider", provider)
+        wanted = ("--strategy", "greedy", "--budget", budget, "-o", str(schedule))
+        also = ("--optimized-model", str(trial.optimized)) if is_first else ()
+        solved: Figures = {}
 
-    def _do_prepare(self, name: str, costs: Path) -> gpu_steps.Bench | None:
-        made: list[gpu_steps.Bench] = []
+        def solve() -> Findings:
+            done = run_command("solve", *name_model(str(path), dims), *options, *wanted, *also)
+            solved.update(done.document)
+            return done.conclude(judge_solve(solved))
 
-        def prepare() -> Figures:
-            dims = {"N": self._batches[name]}
-            made.append(
-                gpu_steps.prepare(find_graph(name), dims, costs, self._device, self._folder)
-            )
-            return {"plan": made[0].plan.peak.nbytes, "budget": made[0].plan.budget_nbytes}
+        def check() -> Findings:
+            done = run_command("check", str(path), str(schedule), "--run", *options)
+            return done.conclude(judge_check(done.document, solved, provider))
 
-        self._do(name, "plan", prepare)
-        return made[0] if made else None
+        self._report.do(trial.name, f"solve {budget}", solve)
+        if not self._lacks(trial, f"check {budget}", bool(solved)):
+            self._report.do(trial.name, f"check {budget}", check)
 
-    def _do(self, graph: str, step: str, work: Callable[[], Figures]) -> None:
-        """Add the row of a step that is done here."""
-        if self._is_late(graph, step):
+    def _prepare(self, trial: Trial) -> None:
+        if self._lacks(trial, "plan", trial.costs.exists()):
             return
-        start = time.monotonic()
-        row: Figures = {"graph": graph, "step": step, "passed": True}
-        try:
-            row["figures"] = work()
-        except Exception as error:  # one step's failure must not hide what the others find
-            traceback.print_exc()
-            row |= {"passed": False, "errors": [f"{type(error).__name__}: {error}"]}
-        self._add(row, start)
+        device, (path, dims) = self._device, trial.find_planned()
 
-    def _command(self, graph: str, *arguments: str) -> None:
-        """Add the row of a step that is a command."""
-        if self._is_late(graph, arguments[0]):
-            return
-        start = time.monotonic()
-        command = [sys.executable, "-m", "checkmate", *arguments, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        row: Figures = {"graph": graph, "step": arguments[0], "passed": done.returncode == 0}
-        row["exit_code"] = done.returncode
-        row["errors"] = done.stderr.strip().splitlines()[-2:] if done.returncode else []
-        row["figures"] = json.loads(done.stdout) if done.stdout else {}
-        self._add(row, start)
+        def work() -> Findings:
+            trial.bench.append(prepare(path, dims, trial.costs, device, self._folder))
+            return describe_plan(trial.bench[0])
 
-    def _add(self, row: Figures, start: float) -> None:
-        row["seconds"] = round(time.monotonic() - start, 1)
-        self.rows.append(row)
-        result = "passed" if row["passed"] else "FAILED"
-        print(f"{row['graph']} {row['step']}: {result}, {row['seconds']} s", file=sys.stderr)
+        self._report.do(trial.name, "plan", work)
 
-    def _is_late(self, graph: str, step: str) -> bool:
-        is_late = time.monotonic() - self.start > LAST_START_S
-        if is_late:
-            self.rows.append({"graph": graph, "step": step, "passed": True, "skipped": "no time"})
-        return is_late
+    def _try_bench(self, trial: Trial, step: str, work: Callable[[Bench], Findings]) -> None:
+        if not self._lacks(trial, step, bool(trial.bench)):
+            self._report.do(trial.name, step, lambda: work(trial.bench[0]))
+
+    def _try_arena(self, trial: Trial, step: str, work: Callable[[ArenaBench], Findings]) -> None:
+        """Do a step that needs a plan for the arena, which the first of them makes."""
+
+        def prepared() -> Findings:
+            if not trial.arena:
+                trial.arena.append(prepare_arena(trial.bench[0]))
+            return work(trial.arena[0])
+
+        if not self._lacks(trial, step, bool(trial.bench)):
+            self._report.do(trial.name, step, prepared)
+
+    def _choose_layouts(self, trial: Trial) -> tuple[Layout, ...]:
+        """Return the layouts to try: the other one once, as it tells the same of all graphs."""
+        own = OWN_LAYOUT[self._device.provider]
+        other: Layout = "requests" if own == "region" else "region"
+        return (own, other) if trial is self._trials[0] else (own,)
+
+    def _lacks(self, trial: Trial, step: str, has_it: bool) -> bool:
+        """Skip a step for which a step before has not made what it needs."""
+        if not has_it:
+            self._report.skip(trial.name, step, "a step before it did not get so far")
+        return not has_it
 
 
 def find_graph(name: str) -> Path:

@@ -1,17 +1,24 @@
-"""The steps of the GPU check that a CPU can go through, and its word where there is no GPU."""
+"""The steps of the GPU check on the CPU, its verdicts, and its word where there is no GPU."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from checkmate.cli.main import program
 from checkmate.onnxio.read import read_model
+from checkmate.onnxio.storage import find_arena_rules
+from checkmate.profiler.kernels import Unplaced
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.device import Device
 from checkmate.runtime.execute import RunOptions, run_model
@@ -22,12 +29,64 @@ from onnx_models import save
 ROOT = Path(__file__).parent.parent
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 DEVICE = Device("cpu", "a processor", 2**34, "1.31.1")
+N_LAYERS = 6
+SOLVED = {
+    "budget_nbytes": 1100,
+    "peak_nbytes": 1000,
+    "baseline_peak_nbytes": 2000,
+    "time_ns": 500,
+    "baseline_time_ns": 400,
+}
+CHECKED = {
+    "measured_peak_nbytes": 1010,
+    "measured_baseline_peak_nbytes": 2000,
+    "measured_time_ns": 520,
+    "measured_baseline_time_ns": 400,
+    "outputs_equal": True,
+    "order_equal": True,
+    "arena": None,
+}
+
+
+def write_training(folder: Path) -> Path:
+    """Return a file that trains a chain of layers, whose activations are all that is large."""
+    # The optimizer leaves out the Identity, so that costs are not those of the file as it is.
+    steps = ["same = Identity (x)", "h0 = Sin (same)"]
+    steps += [f"h{i} = Sin (h{i - 1})" for i in range(1, N_LAYERS)]
+    steps += [f"loss = ReduceSum <keepdims = 0> (h{N_LAYERS - 1})", f"g{N_LAYERS} = Cos (same)"]
+    for i in reversed(range(N_LAYERS)):
+        steps += [f"c{i} = Cos (h{i})", f"g{i} = Mul (g{i + 1}, c{i})"]
+    lines = "\n".join(steps)
+    return save(
+        folder, f"chain (float[N, 4096] x) => (float loss, float[N, 4096] g0) {{ {lines} }}"
+    )
 
 
 @pytest.fixture
-def numbers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what imports a file of `bench`, of which no type is known here."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    return importlib.import_module("gpu_numbers")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    return importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("costs")
+    model, path = write_training(folder), folder / "costs.json"
+    profiled = ["profile", str(model), "--dim", "N=16", "--provider", "cpu", "-o", str(path)]
+    assert CliRunner().invoke(program, profiled).exit_code == 0
+    return path
+
+
+@pytest.fixture
+def prepared(bench: Any, costs: Path, tmp_path: Path) -> Any:
+    steps = bench("gpu_steps")
+    return steps.prepare(costs.parent / "model.onnx", {"N": 16}, costs, DEVICE, tmp_path)
+
+
+def list_verdicts(findings: Any) -> dict[str, str]:
+    return {check.what: check.verdict for check in findings.checks}
 
 
 def differentiate(x: np.ndarray, dy: np.ndarray, kernel: int) -> np.ndarray:
@@ -45,9 +104,10 @@ def differentiate(x: np.ndarray, dy: np.ndarray, kernel: int) -> np.ndarray:
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("form", ["make_conv_form", "make_matmul_form"])
 def test_both_forms_are_the_weight_gradient_of_a_convolution(
-    form: str, kernel: int, numbers: ModuleType, tmp_path: Path
+    form: str, kernel: int, bench: Any, tmp_path: Path
 ) -> None:
-    path = save(tmp_path, getattr(numbers, form)(3, 5, kernel))
+    numbers = bench("gpu_numbers")
+    path = save(tmp_path, getattr(numbers, form)(numbers.Layer(3, 5, kernel)))
     specs = specify_inputs(read_model(path, {}))
     options = RunOptions(Settings(threads=1), outputs=tmp_path / "outputs.npz")
     outputs = run_model(path, specs, options).outputs
@@ -57,13 +117,167 @@ def test_both_forms_are_the_weight_gradient_of_a_convolution(
     assert outputs.read("dw") == pytest.approx(expected, abs=1e-4)
 
 
-def test_dropouts_with_one_seed_draw_one_mask_on_the_cpu(
-    numbers: ModuleType, tmp_path: Path
+def test_a_form_that_is_refused_does_not_hide_the_other(bench: Any, tmp_path: Path) -> None:
+    numbers = bench("gpu_numbers")
+    # A kernel without positions: nothing to put together.
+    layers = (numbers.Layer(3, 5, 0, 2), numbers.Layer(3, 5, 1, 2))
+    found = numbers.compare_weight_gradients(DEVICE, tmp_path, layers)
+    refused, whole = found.figures.values()
+    assert "Concat" in refused["matmul"]["error"]
+    assert refused["conv"]["time_ns"] > 0
+    assert min(whole["conv"]["time_ns"], whole["matmul"]["time_ns"]) > 0
+
+
+def test_dropouts_with_one_seed_draw_one_mask_on_the_cpu(bench: Any, tmp_path: Path) -> None:
+    found = bench("gpu_numbers").try_seeded_dropout(DEVICE, tmp_path)
+    assert found.figures["without_seed_equal"] is False
+    assert set(list_verdicts(found).values()) == {"pass"}
+
+
+def test_one_element_that_differs_fails_dropout(bench: Any) -> None:
+    first = np.array([0, 2, 0, 2], np.float32)
+    copy = np.array([0, 2, 2, 2], np.float32)
+    checks = list(bench("gpu_numbers").judge_dropouts(first, copy))
+    assert [(check.measured, check.verdict) for check in checks] == [(1, "fail"), (0.5, "pass")]
+
+
+def test_sessions_place_ops_on_the_cpu(bench: Any, tmp_path: Path) -> None:
+    found = bench("gpu_numbers").try_placing(DEVICE, tmp_path)
+    assert found.figures == {"Relu": True, "Det": True, "Unique": True}
+
+
+def test_the_graph_is_prepared_as_it_was_profiled(prepared: Any) -> None:
+    assert prepared.model.is_optimized
+    assert prepared.problem.costs.origin.provider == "cpu"
+    assert prepared.plan.peak.nbytes <= prepared.plan.budget_nbytes
+
+
+def test_the_plan_for_the_arena_runs_in_it_and_the_original_does_not(
+    bench: Any, prepared: Any
 ) -> None:
-    figures = numbers.try_seeded_dropout(DEVICE, tmp_path)
-    assert figures["copies_with_one_seed_equal"] is True
-    assert figures["without_seed_equal"] is False
-    assert figures["dropped_share"] == pytest.approx(0.5, abs=0.01)
+    arenas = bench("gpu_arenas")
+    made = arenas.prepare_arena(prepared)
+    assert set(list_verdicts(arenas.try_arenas(made)).values()) == {"pass"}
+    found = arenas.find_smallest_arenas(made, ("region", "requests"))
+    assert found.checks[0].verdict == "pass"
+    assert found.checks[1].verdict == "reported"
+    assert made.arena.live_nbytes <= found.figures["smallest_requests_nbytes"]
+
+
+def test_where_no_plan_is_found_the_smallest_budget_is_taken(bench: Any, prepared: Any) -> None:
+    # Regions that never merge need more than three quarters.
+    rules = find_arena_rules(prepared.model, "cuda")
+    baseline_nbytes = prepared.plan.budget_nbytes * 100 // 75
+    tight = replace(prepared.problem, arena=rules)
+    plan = bench("gpu_steps").find_plan(tight)
+    assert prepared.plan.budget_nbytes <= plan.budget_nbytes <= baseline_nbytes * 2
+
+
+def test_fences_and_priorities_keep_order_peak_and_outputs(bench: Any, prepared: Any) -> None:
+    found = bench("gpu_fences").try_fences(prepared)
+    verdicts = list_verdicts(found)
+    assert len(found.figures) == 1 + 6
+    assert "fail" not in verdicts.values()
+    assert verdicts["outputs that differ, fences all, by priority"] == "pass"
+    assert verdicts["ops out of order, fences all, default options"] == "pass"
+
+
+def test_ops_that_ran_on_the_cpu_unnamed_are_judged_by_what_they_make(
+    bench: Any, prepared: Any
+) -> None:
+    judge = bench("gpu_steps").judge_fallback
+    name = prepared.model.graph.ops[0].name
+    assert [check.verdict for check in judge(prepared.model, (), (name,))] == ["reported", "fail"]
+    named = (Unplaced("Sin", (name,), None),)
+    assert judge(prepared.model, named, (name,))[1].verdict == "pass"
+
+
+def test_a_peak_two_percent_off_holds_and_one_further_off_does_not(bench: Any) -> None:
+    judge_check = bench("gpu_commands").judge_check
+    far = CHECKED | {"measured_peak_nbytes": 1050}
+    verdicts = [
+        {check.what: check.verdict for check in judge_check(document, SOLVED, "cuda")}
+        for document in (CHECKED, far)
+    ]
+    assert "fail" not in verdicts[0].values()
+    failed = [what for what, verdict in verdicts[1].items() if verdict == "fail"]
+    assert failed == ["predicted / measured peak, rewritten"]
+
+
+def test_times_are_judged_on_cuda_alone(bench: Any) -> None:
+    judge_check = bench("gpu_commands").judge_check
+    slow = CHECKED | {"measured_time_ns": 600}
+    what = "predicted / measured time, rewritten"
+    found = {
+        provider: next(c.verdict for c in judge_check(slow, SOLVED, provider) if c.what == what)
+        for provider in ("cpu", "cuda")
+    }
+    assert found == {"cpu": "reported", "cuda": "fail"}
+
+
+def test_a_peak_that_nothing_measures_is_reported(bench: Any) -> None:
+    blind = CHECKED | {"measured_peak_nbytes": None}
+    verdicts = [c.verdict for c in bench("gpu_commands").judge_check(blind, SOLVED, "cuda")]
+    assert verdicts.count("reported") == 3
+
+
+def test_a_step_that_takes_too_long_is_cut_off_and_listed(bench: Any) -> None:
+    report = bench("gpu_report").Report(total_s=60, step_s=0.1)
+    report.do("g", "hangs", lambda: time.sleep(30))
+    assert (report.passed, report.exit_code) == (None, 3)
+    assert [row["passed"] for row in report.rows] == [None]
+    assert [step["step"] for step in report.skipped] == ["hangs"]
+    assert report.rows[0]["seconds"] < 5
+
+
+def test_no_step_starts_without_time(bench: Any) -> None:
+    report = bench("gpu_report").Report(total_s=0, step_s=60)
+    report.do("g", "late", lambda: pytest.fail("it started"))
+    assert (report.rows, report.exit_code) == ([], 3)
+    assert report.skipped == [{"graph": "g", "step": "late", "why": "no time was left"}]
+
+
+def test_a_check_that_fails_is_a_failure_beside_skipped_steps(bench: Any) -> None:
+    reports = bench("gpu_report")
+    report = reports.Report(60, 60)
+    check = reports.judge("what", 1, "2", holds=False)
+    report.do("g", "wrong", lambda: reports.Findings({"figure": 1}, (check,)))
+    report.skip("g", "other", "why")
+    assert (report.passed, report.exit_code) == (False, 1)
+    expected = {"what": "what", "measured": 1, "allowed": "2", "verdict": "fail"}
+    assert report.rows[0]["checks"] == [expected]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_a_command_that_is_cut_off_leaves_no_child(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    report, run = bench("gpu_report").Report(60, 2.0), bench("gpu_commands").run_command
+    graph = str(ROOT / "graphs" / "vgg16-tiny-bN.onnx")
+    path = str(tmp_path / "costs.json")
+    asked = ("profile", graph, "--dim", "N=512", "--provider", "cpu", "--whole", "-o", path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    report.do("vgg16", "profile", lambda: run(*asked))
+    assert report.rows[0]["passed"] is None
+    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not [line for line in running if str(tmp_path).encode() in line]
+
+
+def test_commands_and_steps_pass_on_the_cpu(bench: Any, tmp_path: Path) -> None:
+    check, numbers, reports = (bench(f"gpu_{name}") for name in ("check", "numbers", "report"))
+    files = tmp_path / "costs.json", tmp_path / "optimized.onnx"
+    trial = check.Trial("chain", write_training(tmp_path), {"N": 16}, *files)
+    report = reports.Report(120, 60)
+    layers = (numbers.Layer(3, 5, 3, 2),)
+    check.Steps(DEVICE, report, (trial,), layers).run()
+    assert report.skipped == []
+    assert [row["errors"] for row in report.rows if not row["passed"]] == []
+    steps = "device placing dropout weights profile solve check plan kernels fences arenas smallest"
+    assert [row["step"].split()[0] for row in report.rows] == steps.split()
+    notes = {row["step"]: row.get("notes", []) for row in report.rows}
+    assert any("whole graph" in line for line in notes["profile"])
+    json.dumps(report.rows)
 
 
 @pytest.mark.skipif(HAS_DRIVER, reason="needs a machine without an NVIDIA driver")
