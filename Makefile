@@ -32,7 +32,11 @@ bench: $(READY)
 versions: $(READY)
 	$(BIN)/python bench/versions.py --versions 1.19.2,1.20.1,1.22.1,1.24.4,1.31.1,newest
 
+# The libraries of the CUDA provider, of gigabytes, only where there is a GPU.
 gpu-check: $(READY)
+	if $(BIN)/python bench/gpu_watch.py >&2; then \
+	  $(BIN)/python -m pip install --quiet --editable '.[dev,cuda]'; \
+	fi
 	$(BIN)/python bench/gpu_check.py
 
 clean:
