@@ -25,7 +25,7 @@ CHECKED = {
     "measured_baseline_peak_nbytes": 2000,
     "measured_time_ns": 520,
     "measured_baseline_time_ns": 400,
-    "outputs_equal": True,
+    "runs": [{"options": "scheduled", "outputs": "equal"}],
     "order_equal": True,
     "arena": None,
 }
@@ -73,6 +73,24 @@ def test_a_peak_that_nothing_measures_is_reported(bench: Any) -> None:
     blind = CHECKED | {"measured_peak_nbytes": None}
     verdicts = [c.verdict for c in bench("gpu_commands").judge_check(blind, SOLVED, "cuda")]
     assert verdicts.count("reported") == 3
+
+
+@pytest.mark.parametrize(
+    ("outputs", "varying", "verdict"),
+    [
+        ("equal", [], "pass"),
+        ("rounded", [], "fail"),
+        ("rounded", ["y"], "pass"),
+        ("different", ["y"], "fail"),
+    ],
+)
+def test_outputs_may_be_rounded_where_the_original_varies(
+    outputs: str, varying: list[str], verdict: str, bench: Any
+) -> None:
+    runs = [{"options": "scheduled", "outputs": word} for word in ("equal", outputs)]
+    document = CHECKED | {"runs": runs, "outputs_varying": varying}
+    found = {c.what: c.verdict for c in bench("gpu_commands").judge_check(document, SOLVED, "cpu")}
+    assert found["outputs of the rewritten graph"] == verdict
 
 
 def test_a_step_that_takes_too_long_is_cut_off_and_listed(bench: Any) -> None:
