@@ -191,6 +191,14 @@ def _explain_shortage(message: str) -> str:
     return f"out of memory: {who} for {int(found[2]):,} B, {where}"
 
 
+def shorten_failure(message: str) -> str:
+    """Return what CUDA or a kernel said, out of ``message``; else its first line."""
+    line = _first_line(message)
+    # Before it stands where in onnxruntime's source it was said, after it on which device.
+    found = re.search(r"\w+ failure -?\d+: .*?(?= ;|$)", line)
+    return found[0] if found else line.rpartition("Status Message: ")[2]
+
+
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else "no message"
