@@ -9,12 +9,18 @@ import onnx
 import onnxruntime
 import pytest
 
-from checkmate.errors import DeviceError
+from checkmate.errors import DeviceError, RunError
+from checkmate.onnxio.read import read_model
+from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.device import probe_device
+from checkmate.runtime.execute import RunOptions, run_model
+from checkmate.runtime.optimize import optimize_model
 from checkmate.runtime.probe_model import PROBE_MODEL, PROBE_SHAPE
 from checkmate.runtime.probing import find_problem
+from checkmate.runtime.protocol import Settings, TensorSpec
 from checkmate.runtime.worker import shorten_failure
 from fake_cuda import NAME, NBYTES, OLD_DRIVER, fake_in_children
+from onnx_models import save
 
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 
@@ -76,6 +82,25 @@ def test_what_only_a_run_finds_out_is_found(
         probe_device("cuda")
     assert caught.value.message == f"the CUDA provider is not usable: {failure}"
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.skipif(HAS_DRIVER, reason="needs a machine without an NVIDIA driver")
+def test_a_run_on_cuda_is_not_one_on_the_cpu(tmp_path: Path) -> None:
+    path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    model = read_model(path, {})
+    with pytest.raises(RunError, match="CUDA was asked for, and onnxruntime made a session with"):
+        run_model(path, specify_inputs(model), RunOptions(Settings("cuda")))
+    with pytest.raises(RunError, match="CUDA was asked for, and onnxruntime made a session with"):
+        optimize_model(model, "basic", "cuda")
+
+
+def test_a_run_on_cuda_fails_with_what_the_provider_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_in_children(tmp_path, monkeypatch, init_error=OLD_DRIVER)
+    path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    with pytest.raises(RunError, match="onnxruntime failed: CUDA failure 35: CUDA driver version"):
+        run_model(path, [TensorSpec("x", 1, (4,))], RunOptions(Settings("cuda")))
 
 
 def test_a_failure_is_told_without_where_in_the_source_it_was_said() -> None:

@@ -93,7 +93,9 @@ class Worker:
             raise OutOfMemoryError(_explain_shortage(message), hint=_MEMORY_HINT)
         if reply["error"] == "CApiError":
             raise MeterError(f"onnxruntime's allocations cannot be counted: {message}")
-        raise RunError(f"onnxruntime failed: {message}")
+        # A provider's constructor says first, at length, where in the source it failed.
+        shown = shorten_failure(message) if message.startswith("/") else message
+        raise RunError(f"onnxruntime failed: {shown}")
 
     def read_errors(self) -> str:
         """Return what the child has written to its standard error."""
