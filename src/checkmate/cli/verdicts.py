@@ -140,6 +140,12 @@ def _list_notes(trial: Trial, judgement: Judgement) -> Iterator[str]:
             f"onnxruntime left out {count_things(left_out, 'Cast')} between which nothing is lost;"
             " with --optimize basic they are not planned either"
         )
+    elsewhere = max(pair.order.n_elsewhere for pair in trial.pairs)
+    if elsewhere:
+        yield (
+            f"the order is judged without {count_things(elsewhere, 'node')} that ran on the CPU,"
+            " which onnxruntime runs when nothing on CUDA is ready"
+        )
     fused = max(pair.order.n_fused for pair in trial.pairs)
     if fused:
         yield f"under default options, onnxruntime fused or renamed {fused} ops of the schedule"

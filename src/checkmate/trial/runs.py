@@ -14,7 +14,7 @@ from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.execute import RunOptions, RunResult, run_model
-from checkmate.runtime.protocol import Manner, Settings, TensorSpec
+from checkmate.runtime.protocol import Manner, Provider, Settings, TensorSpec
 from checkmate.trial.order import Order, compare_computes, compare_exactly, compare_windows
 from checkmate.trial.proof import Held, Proof, prove
 from checkmate.trial.rewriting import Files, Rewriting, write_pair
@@ -141,7 +141,7 @@ def _run_pair(rewriting: Rewriting, runner: _Runner, manner: Manner) -> Pair:
         differences,
         is_repeatable,
         is_single_threaded=len(compared) > 1,
-        order=_compare_order(rewriting, manner, rewritten.executed),
+        order=compare_order(rewriting, manner, runner.provider, rewritten),
     )
 
 
@@ -152,8 +152,12 @@ def _compare(first: RunResult, second: RunResult) -> tuple[tuple[Difference, ...
     return compare_outputs(first.outputs, second.outputs), is_repeatable
 
 
-def _compare_order(rewriting: Rewriting, manner: Manner, executed: tuple[str, ...]) -> Order:
+def compare_order(
+    rewriting: Rewriting, manner: Manner, provider: Provider, result: RunResult
+) -> Order:
+    """Return where ``result`` left the order that the rewritten graph promises for ``manner``."""
+    elsewhere = frozenset(result.fallback if provider == "cuda" else ())
     if manner == "scheduled":
-        return compare_exactly(rewriting, executed)
+        return compare_exactly(rewriting, result.executed, elsewhere)
     compare = compare_windows if rewriting.fences == "run" else compare_computes
-    return compare(rewriting, executed)
+    return compare(rewriting, result.executed, elsewhere)
