@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 Provider = Literal["cuda", "cpu"]
@@ -53,6 +53,8 @@ class TensorSpec:
     """Integers are drawn from 0 to this, exclusive; None: from 0 and 1."""
     positive: bool = False
     """Numbers are drawn above zero: an op takes their root or logarithm, or divides by them."""
+    on_host: bool = False
+    """An output that is made in the memory of the host, whatever the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ def read_task(line: str) -> Task:
 
 def _read_spec(document: dict[str, object]) -> TensorSpec:
     spec = TensorSpec(**document)  # type: ignore[arg-type]  # written by write_task alone
-    return TensorSpec(spec.name, spec.elem_type, tuple(spec.shape), spec.upper, spec.positive)
+    return replace(spec, shape=tuple(spec.shape))
 
 
 def read_ints(reply: Reply, key: str) -> tuple[int, ...]:
