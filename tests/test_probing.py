@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from checkmate.errors import DeviceError, RunError
+from checkmate.errors import DeviceError, OutOfMemoryError, RunError
 from checkmate.onnxio.read import read_model
 from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.device import probe_device
@@ -101,6 +101,24 @@ def test_a_run_on_cuda_fails_with_what_the_provider_said(
     path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu(x) }")
     with pytest.raises(RunError, match="onnxruntime failed: CUDA failure 35: CUDA driver version"):
         run_model(path, [TensorSpec("x", 1, (4,))], RunOptions(Settings("cuda")))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "CUDA failure 2: out of memory ; GPU=0",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
+        "CUBLAS failure 3: the resource allocation failed ; GPU=0",
+        "CUDNN failure 4: CUDNN_STATUS_ALLOC_FAILED ; GPU=0",
+    ],
+)
+def test_a_library_of_cuda_that_gets_no_memory_is_out_of_memory(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_in_children(tmp_path, monkeypatch, run_error=f"Non-zero status code. {failure}")
+    path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    with pytest.raises(OutOfMemoryError, match="out of memory"):
+        run_model(path, [TensorSpec("x", 1, (4,))], RunOptions())
 
 
 def test_a_failure_is_told_without_where_in_the_source_it_was_said() -> None:
