@@ -94,6 +94,14 @@ def count_free_nbytes(device: Device) -> int:
     return count_available_nbytes() if device.provider == "cpu" else device.nbytes
 
 
+def count_drawable_nbytes(device: Device) -> int:
+    """Return the memory that a run could have of which the inputs are drawn here.
+
+    On CUDA they are drawn in the memory of this machine and then copied, so both must hold them.
+    """
+    return min(count_free_nbytes(device), count_available_nbytes())
+
+
 def _explain(reply: Reply, errors: str) -> tuple[str, str]:
     """Return what is missing for CUDA, and what to do about it."""
     if not reply["has_wheel"]:
