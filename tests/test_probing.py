@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from checkmate.cli.drift import check_drift
 from checkmate.errors import DeviceError, OutOfMemoryError, RunError
 from checkmate.onnxio.read import read_model
 from checkmate.profiler.specify import specify_inputs
@@ -119,6 +121,19 @@ def test_a_library_of_cuda_that_gets_no_memory_is_out_of_memory(
     path = save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu(x) }")
     with pytest.raises(OutOfMemoryError, match="out of memory"):
         run_model(path, [TensorSpec("x", 1, (4,))], RunOptions())
+
+
+def test_only_the_drift_of_an_optimized_graph_is_measured_in_full_single_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_in_children(tmp_path, monkeypatch, init_error="asked for {options}")
+    path = save(tmp_path, "g (float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, x) }")
+    model = replace(read_model(path, {}), is_optimized=True)
+    with pytest.raises(RunError, match=r"asked for .*'use_tf32': '0'"):
+        check_drift(model, "cuda")
+    with pytest.raises(RunError, match="asked for") as caught:
+        run_model(path, specify_inputs(model), RunOptions(Settings("cuda")))
+    assert "tf32" not in caught.value.message
 
 
 def test_a_failure_is_told_without_where_in_the_source_it_was_said() -> None:

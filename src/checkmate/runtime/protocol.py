@@ -39,6 +39,9 @@ class Settings:
     manner: Manner = "scheduled"
     layout: Layout | None = None
     """How an arena with a limit grows; None: one region on the CPU, by request on CUDA."""
+    tf32: bool = True
+    """On CUDA, products of floats of 32 bits may be made of floats with 10 bits of mantissa, as is
+    onnxruntime's default; the CPU makes no such products."""
 
 
 @dataclass(frozen=True, slots=True)

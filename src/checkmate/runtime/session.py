@@ -82,6 +82,8 @@ def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:
         # by the clock, so that two runs may differ.
         "cudnn_conv_algo_search": "HEURISTIC",
     }
+    if not settings.tf32:
+        cuda["use_tf32"] = "0"
     if settings.arena_limit_nbytes is not None:
         cuda["gpu_mem_limit"] = str(settings.arena_limit_nbytes)
     return [(_CUDA, cuda), (_CPU, {})]
