@@ -15,6 +15,7 @@ from onnx import helper
 
 from checkmate.errors import InputError
 from checkmate.onnxio.cutting import is_cut
+from checkmate.onnxio.known_sizes import fix_sizes
 from checkmate.onnxio.model import Model, TensorType
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
 from checkmate.onnxio.read import build_model
@@ -31,7 +32,8 @@ def prepare_model(model: Model) -> onnx.ModelProto:
     """Return what onnxruntime is to optimize.
 
     Dimensions are bound, the type of every tensor is stated, every node has the name of its op.
-    Weights stand among the inputs: they are not read, not folded, not copied.
+    Sizes that are known are constants. Weights stand among the inputs: they are not read, not
+    folded, not copied.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -53,6 +55,7 @@ def prepare_model(model: Model) -> onnx.ModelProto:
     graph.initializer.extend(shown)
     # Before version 4, every initializer is an input too, which would hide its value.
     proto.ir_version = max(proto.ir_version, 4)
+    fix_sizes(proto)
     return proto
 
 
