@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from checkmate.cli.verdicts import make_document, print_trial
 from checkmate.errors import InputError
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.rewrite import COPY_ATTRIBUTE
@@ -152,6 +154,37 @@ def test_other_numbers_do_not_pass(manner: str, solved: Solved, tmp_path: Path) 
     assert judgement.rows[0].numbers == "different"
     assert judgement.rows[0].verdict == "fail"
     assert "6 outputs differ; the first is 'dw1'" in judgement.failures[0]
+
+
+def let_original_vary(trial: Trial, names: tuple[str, ...]) -> Trial:
+    return replace(trial, pairs=tuple(replace(pair, varying=names) for pair in trial.pairs))
+
+
+@pytest.mark.parametrize(
+    "case", [(1e-6, 0, "rounded"), (1e-6, 1, "different"), (1e-3, 0, "different")]
+)
+def test_what_the_original_does_not_repeat_is_judged_to_rounding(
+    case: tuple[float, int, str],
+    solved: Solved,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error, left_out, numbers = case
+    proto = rewrite(solved, tmp_path)
+    one = next(tensor for tensor in proto.graph.initializer if tensor.name == "one")
+    one.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(one) + np.float32(error), "one"))
+    changed = write(solved, proto, tmp_path)
+    exact = run(changed, ("scheduled",))
+    assert judge_trial(changed, exact).rows[0].numbers == "different"
+    names = tuple(found.name for found in exact.pairs[0].differences)
+    assert len(names) == 6
+    trial = let_original_vary(exact, names[left_out:])
+    judgement = judge_trial(changed, trial)
+    assert {row.numbers for row in judgement.rows} == {numbers}
+    assert (judgement.failures == ()) == (numbers == "rounded")
+    print_trial(trial, judgement, changed.record)
+    assert f"{6 - left_out} outputs judged to rounding" in capsys.readouterr().err
+    assert make_document(trial, judgement)["outputs_varying"] == list(names[left_out:])
 
 
 def test_an_arena_that_is_too_small_is_a_failure_only_where_it_was_planned(

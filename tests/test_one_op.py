@@ -14,10 +14,12 @@ from checkmate.onnxio.read import read_model
 from checkmate.profiler.measure import Effort, measure_op
 from checkmate.profiler.one_op import UnmeasurableError, build_one_op
 from checkmate.profiler.surroundings import Surroundings, survey
-from checkmate.runtime.protocol import Settings, TimeTask
+from checkmate.runtime.protocol import Settings, TensorSpec, TimeTask, read_task, write_task
+from checkmate.runtime.timing import allocate
 from checkmate.runtime.worker import Worker
 from onnx_models import save
 
+HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 QUICK = Effort(Settings(threads=1), max_runs=2, max_ns=0)
 
 
@@ -187,6 +189,30 @@ def test_a_view_is_read_and_not_bound_as_that_would_copy_it(tmp_path: Path, work
     cost = measure_op(view, around, worker, QUICK)
     assert cost.time_ns > 0
     assert cost.workspace_nbytes == 0
+
+
+def test_what_is_made_on_the_host_is_bound_there_whatever_the_provider(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        "hosts (float[2, 3] x) => (int64[2] s, float[6] z, float[2, 3] e)"
+        "<int64[1] flat = {6}> { s = Shape(x) y = Reshape(x, flat) z = Neg(y) e = Exp(x) }",
+    )
+    model = read_model(path, {})
+    around = survey(model)
+    found = [build_one_op(node, around, 2) for node in model.nodes]
+    assert [[spec.on_host for spec in one.outputs] for one in found] == [
+        [True, True], [True, True], [False, False], [False, False],
+    ]  # fmt: skip
+    task = TimeTask("m", Settings("cuda"), (), found[0].outputs, 0, 1, 0, "allocator")
+    read = read_task(write_task(task))
+    assert read == task
+    assert allocate(found[0].outputs[0], task.settings).device_name() == "cpu"
+
+
+@pytest.mark.skipif(HAS_DRIVER, reason="needs a machine without an NVIDIA driver")
+def test_all_else_is_bound_on_the_device() -> None:
+    with pytest.raises(RuntimeError, match=r"(?i)cuda|device"):
+        allocate(TensorSpec("y", 1, (2,)), Settings("cuda"))
 
 
 def test_large_weights_are_bound_like_inputs(tmp_path: Path) -> None:

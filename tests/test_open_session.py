@@ -25,6 +25,7 @@ from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime import open_session
 from checkmate.runtime.inputs import make_inputs
 from checkmate.schedule import Schedule
+from fake_cuda import fake_in_children, replace_sessions
 from onnx_models import save, save_proto
 
 KIB = 1024
@@ -121,6 +122,24 @@ def test_inputs_and_initializers_are_taken_off_the_budget(tmp_path: Path) -> Non
     assert count_held_nbytes(path, {"N": 3}, "cuda") == 3 * 256
     with pytest.raises(UsageError, match=r"inputs and weights of model\.onnx take 1,280 B"):
         open_session(path, 1280, "cpu", dims={"N": 3})
+
+
+def test_on_cuda_the_inputs_that_a_run_copies_lie_in_the_arena_unless_they_are_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_in_children(tmp_path, monkeypatch)
+    replace_sessions(monkeypatch.setattr, "", "")
+    path = save(tmp_path, SINES)
+    inputs_nbytes = 64 * 4 * KIB
+
+    def find_limit(*, binds_inputs: bool) -> int:
+        session = open_session(path, 2**20, "cuda", dims={"N": 64}, binds_inputs=binds_inputs)
+        return int(session.get_provider_options()["CUDAExecutionProvider"]["gpu_mem_limit"])
+
+    assert find_limit(binds_inputs=False) == 2**20
+    assert find_limit(binds_inputs=True) == 2**20 - inputs_nbytes
+    with pytest.raises(UsageError, match="take 262,144 B"):
+        open_session(path, inputs_nbytes, "cuda", dims={"N": 64})
 
 
 def test_a_dimension_without_a_value_is_named(tmp_path: Path) -> None:

@@ -116,3 +116,12 @@ def test_an_op_that_runs_out_of_memory_is_named_and_the_next_one_is_measured(
         with pytest.raises(OutOfMemoryError, match=r"op 'large' \(Expand\)"):
             measure_op(large, survey(model), worker, effort)
         assert measure_op(small, survey(model), worker, effort).time_ns >= 0
+
+
+def test_an_op_whose_inputs_this_machine_does_not_hold_is_not_drawn_for_a_device_that_would(
+    tmp_path: Path,
+) -> None:
+    model = read_model(save(tmp_path, HUGE), {})
+    device = Device("cuda", "a large device", 2**60, "1.31.1")
+    with pytest.raises(RunError, match=r"no op could be measured: the tensors of op 'huge' \(Exp"):
+        profile_model(model, device, ProfileOptions(), lambda _: None)

@@ -145,6 +145,16 @@ def test_random_ops_without_a_seed_are_not_repeatable(tmp_path: Path) -> None:
     assert not run(path, n=2).is_repeatable
 
 
+def test_outputs_that_vary_from_run_to_run_are_named(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        "g (float[64] x) => (float[64] y, float[64] z)"
+        "{ r = RandomNormalLike(x) y = Exp(r) z = Exp(x) }",
+    )
+    assert run(path, n=3).varying == ("y",)
+    assert run(path).varying == ()
+
+
 def test_the_resident_set_agrees_with_the_allocator(tmp_path: Path) -> None:
     body = " ".join(f"{b} = Exp({a})" for a, b in zip("xabcd", "abcdy", strict=True))
     path = save(tmp_path, f"g (float[4000000] x) => (float[4000000] y) {{ {body} }}")

@@ -70,7 +70,7 @@ def _aim_low(target: Target, strategy: str, limits: Limits) -> Search:
     fences = foresee_fences(target.source, target.fences)
     form = make_form(target.source, target.reordering, fences)
     problem = form.reordering.reordered
-    smallest = find_min_budget(problem, limits)
+    smallest = find_min_budget(problem, limits, form.count_nbytes)
     echo_note(f"budget min: {smallest.describe(problem)}")
     nbytes = form.count_nbytes(smallest.order, smallest.nbytes)
     if nbytes > smallest.nbytes:

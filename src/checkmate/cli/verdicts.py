@@ -8,7 +8,7 @@ from typing import cast
 from checkmate.cli.report import count_things, echo_note, print_table
 from checkmate.formats.schedule_json import ScheduleRecord
 from checkmate.runtime.execute import RunResult
-from checkmate.trial.judgement import NAMES, Judgement, Row, find_pattern_block
+from checkmate.trial.judgement import NAMES, Judgement, Row, count_varying, find_pattern_block
 from checkmate.trial.proof import Proof
 from checkmate.trial.runs import Trial
 from checkmate.units import format_nbytes, format_ns, format_ratio
@@ -25,6 +25,7 @@ def make_document(trial: Trial, judgement: Judgement) -> dict[str, object]:
         "measured_baseline_time_ns": first.original.time_ns,
         "outputs_equal": not first.differences,
         "outputs_compared_with_one_thread": first.is_single_threaded,
+        "outputs_varying": list(first.varying),
         "order_equal": not first.order.misplaced,
         "runs": [_describe_row(row) for row in judgement.rows],
         "arena": None if judgement.proof is None else _describe_proof(judgement),
@@ -93,7 +94,9 @@ def _print_graphs(trial: Trial, record: ScheduleRecord) -> None:
 
 
 def _format_row(row: Row) -> tuple[str, ...]:
-    later = {"equal": "repeated", "rounded": "repeated", "different": "DIFFERENT"}
+    # Under recommended options only what the original does not repeat is judged to rounding.
+    rounded = "to rounding" if row.manner == "scheduled" else "repeated"
+    later = {"equal": "repeated", "rounded": rounded, "different": "DIFFERENT"}
     numbers = {"equal": "equal", "rounded": "to rounding", "different": "DIFFERENT"}
     order = {None: "", "different": "DIFFERENT"}
     return (
@@ -124,25 +127,13 @@ def _print_proof(proof: Proof, judgement: Judgement) -> None:
 
 
 def _list_notes(trial: Trial, judgement: Judgement) -> Iterator[str]:
-    if any(pair.is_single_threaded for pair in trial.pairs):
-        yield (
-            "outputs were compared with one thread: with several they were not equal, as kernels"
-            " add up in another order then, or race (ScatterND with a reduction)"
-        )
+    yield from _list_number_notes(trial)
+    yield from _list_order_notes(trial)
     if trial.pairs[0].rewritten.meter != "allocator":
         yield (
             "peaks are not judged: this onnxruntime does not let its allocations be counted, and"
             " the pages of a process prove nothing"
         )
-    left_out = max(pair.order.n_left_out for pair in trial.pairs)
-    if left_out:
-        yield (
-            f"onnxruntime left out {count_things(left_out, 'Cast')} between which nothing is lost;"
-            " with --optimize basic they are not planned either"
-        )
-    fused = max(pair.order.n_fused for pair in trial.pairs)
-    if fused:
-        yield f"under default options, onnxruntime fused or renamed {fused} ops of the schedule"
     block = find_pattern_block(trial)
     if block is not None:
         yield (
@@ -157,6 +148,38 @@ def _list_notes(trial: Trial, judgement: Judgement) -> Iterator[str]:
             f"the schedule was not solved for an arena of this size.{known} Solve with --arena to"
             " fit what onnxruntime's arena adds"
         )
+
+
+def _list_number_notes(trial: Trial) -> Iterator[str]:
+    if any(pair.is_single_threaded for pair in trial.pairs):
+        yield (
+            "outputs were compared with one thread: with several they were not equal, as kernels"
+            " add up in another order then, or race (ScatterND with a reduction)"
+        )
+    varying = count_varying(trial)
+    if varying:
+        yield (
+            f"{count_things(varying, 'output')} judged to rounding under recommended options: the"
+            " original does not repeat them bit for bit from run to run either"
+        )
+
+
+def _list_order_notes(trial: Trial) -> Iterator[str]:
+    left_out = max(pair.order.n_left_out for pair in trial.pairs)
+    if left_out:
+        yield (
+            f"onnxruntime left out {count_things(left_out, 'Cast')} between which nothing is lost;"
+            " with --optimize basic they are not planned either"
+        )
+    elsewhere = max(pair.order.n_elsewhere for pair in trial.pairs)
+    if elsewhere:
+        yield (
+            f"the order is judged without {count_things(elsewhere, 'node')} that ran on the CPU,"
+            " which onnxruntime runs when nothing on CUDA is ready"
+        )
+    fused = max(pair.order.n_fused for pair in trial.pairs)
+    if fused:
+        yield f"under default options, onnxruntime fused or renamed {fused} ops of the schedule"
 
 
 def _format_share(part_ns: int, whole: RunResult) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from checkmate.arena import count_budget_nbytes
+from checkmate.engine.clock import Clock
+from checkmate.engine.min_arena import CountWritten, count_as_is, pack_smallest
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
@@ -48,9 +50,20 @@ class MinBudget:
         return f"{known}, no chain of stages in {format_nbytes_exactly(self.chain_bound_nbytes)}"
 
 
-def find_min_budget(problem: Problem, limits: Limits) -> MinBudget:
-    """Return the smallest budget found; in its arena, when ``problem`` has one."""
-    return _measure(problem, find_smallest(fold_views(problem).folded, limits))
+def find_min_budget(
+    problem: Problem, limits: Limits, count_written: CountWritten = count_as_is
+) -> MinBudget:
+    """Return the smallest budget found; in its arena, as it is written, when ``problem`` has one.
+
+    What writing adds to bytes alone is not counted.
+    """
+    folding, clock = fold_views(problem), Clock(limits)
+    if problem.arena is None:
+        return _measure(problem, find_smallest(folding.folded, limits))
+    found = find_smallest(folding.folded, clock.take(0.5))
+    packed = pack_smallest(folding, found.order, clock.take(), count_written)
+    measured = _measure(problem, replace(found, order=packed.order))
+    return replace(measured, nbytes=packed.nbytes)
 
 
 def quote_min_budget(problem: Problem, limits: Limits) -> MinBudget:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from checkmate.errors import RunError
+from checkmate.onnxio.order import HOISTED_OPS
 from checkmate.onnxio.views import find_source
 from checkmate.profiler.signature import is_embedded
 from checkmate.profiler.steering import derive_values, find_upper, is_positive
@@ -42,7 +43,8 @@ def build_one_op(node: onnx.NodeProto, around: Surroundings, n_copies: int) -> O
 
     Copies share nothing, so that none finds in a cache what another has read. Numbers that steer
     the op (shapes, axes, exponents) stay constants and weights stay initializers. A view is read
-    by a Size, as of an output that is bound onnxruntime makes a copy. Raises
+    by a Size, as of an output that is bound onnxruntime makes a copy; what Shape and Size make lies
+    on the host. Raises
     `UnmeasurableError` for an op with a subgraph, or with a tensor that has no known type.
     """
     _check(node, around)
@@ -55,7 +57,8 @@ def build_one_op(node: onnx.NodeProto, around: Surroundings, n_copies: int) -> O
     specs = _specify(node, around, values)
     weights = make_inputs([spec for spec in specs if _is_weight(spec, around)], seed=0) | values
     given = tuple(spec for spec in specs if spec.name not in weights)
-    made = tuple(_describe(name, around) for name in node.output if name)
+    is_hoisted = not node.domain and node.op_type in HOISTED_OPS
+    made = tuple(_describe(name, around, on_host=is_hoisted) for name in node.output if name)
     return _assemble(node, around, n_copies, _Parts(given, made, weights))
 
 
@@ -77,7 +80,8 @@ def _assemble(node: onnx.NodeProto, around: Surroundings, n_copies: int, parts: 
             outputs += [_rename(spec, copy) for spec in parts.made]
         else:
             graph.node.append(_make_reader(graph.node[-1].output[0]))
-            outputs.append(TensorSpec(graph.node[-1].output[0], onnx.TensorProto.INT64, ()))
+            size = TensorSpec(graph.node[-1].output[0], onnx.TensorProto.INT64, (), on_host=True)
+            outputs.append(size)
         graph.initializer.extend(
             numpy_helper.from_array(array, _name(name, copy)) for name, array in parts.fixed.items()
         )
@@ -125,8 +129,9 @@ def _is_weight(spec: TensorSpec, around: Surroundings) -> bool:
     return spec.name in around.weights and is_small
 
 
-def _describe(name: str, around: Surroundings) -> TensorSpec:
-    return TensorSpec(name, around.types[name].elem_type, around.types[name].shape)
+def _describe(name: str, around: Surroundings, *, on_host: bool) -> TensorSpec:
+    known = around.types[name]
+    return TensorSpec(name, known.elem_type, known.shape, on_host=on_host)
 
 
 def _copy_node(node: onnx.NodeProto, copy: int) -> onnx.NodeProto:
@@ -143,8 +148,7 @@ def _make_reader(name: str) -> onnx.NodeProto:
 
 
 def _rename(spec: TensorSpec, copy: int) -> TensorSpec:
-    name = _name(spec.name, copy)
-    return TensorSpec(name, spec.elem_type, spec.shape, spec.upper, spec.positive)
+    return replace(spec, name=_name(spec.name, copy))
 
 
 def _name(name: str, copy: int) -> str:

@@ -21,7 +21,7 @@ from checkmate.profiler.measure import Effort, measure_op
 from checkmate.profiler.signature import Signature, sign
 from checkmate.profiler.specify import specify_inputs
 from checkmate.profiler.surroundings import Surroundings, survey
-from checkmate.runtime.device import Device, count_free_nbytes
+from checkmate.runtime.device import Device, count_drawable_nbytes
 from checkmate.runtime.execute import RunOptions, run_model
 from checkmate.runtime.protocol import Settings
 from checkmate.runtime.worker import Limits, Worker
@@ -218,7 +218,7 @@ class _Desk:
         return Effort(self._settings(), memory_nbytes, options.max_runs, options.max_ns)
 
     def _count_memory_nbytes(self) -> int:
-        return count_free_nbytes(self.device) * _MEMORY_PERCENT // 100
+        return count_drawable_nbytes(self.device) * _MEMORY_PERCENT // 100
 
     def _settings(self) -> Settings:
         return Settings(self.device.provider, self.options.threads)

@@ -25,6 +25,8 @@ _CREATE_MEMORY_INFO = 68
 _REGISTER_ALLOCATOR = 176
 
 _Pointer = ctypes.c_void_p
+Api = ctypes.Array[ctypes.c_void_p]
+"""The table of functions."""
 _Table = ctypes.POINTER(ctypes.c_void_p)
 _Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -55,12 +57,12 @@ class RegisteredAllocator:
 
     def __init__(
         self,
+        api: Api,
         device: str,
         device_id: int,
         allocate: Callable[[int], int | None],
         release: Callable[[int], None],
     ) -> None:
-        api = _find_api()
         self._info = _Pointer()
         # Device memory (0) of the default type (0).
         numbers = [ctypes.c_int(n) for n in (0, device_id, 0)]
@@ -88,8 +90,11 @@ class RegisteredAllocator:
         _call(api, _REGISTER_ALLOCATOR, environment, ctypes.pointer(self._struct))
 
 
-def _find_api() -> ctypes.Array[ctypes.c_void_p]:
-    """Return the table of the C API that belongs to the Python module."""
+def find_api() -> Api:
+    """Return the table of the C API that belongs to the Python module.
+
+    What the CUDA provider needs is loaded then, where it can be.
+    """
     folder = Path(onnxruntime.__file__).parent / "capi"
     libraries = sorted(folder.glob("*onnxruntime_providers_shared.*"))
     if not libraries:
@@ -114,7 +119,7 @@ def _find_api() -> ctypes.Array[ctypes.c_void_p]:
     return ctypes.cast(table, _Table)  # type: ignore[return-value]  # indexed alike
 
 
-def _call(api: ctypes.Array[ctypes.c_void_p], position: int, *arguments: object) -> None:
+def _call(api: Api, position: int, *arguments: object) -> None:
     """Call a function that returns a status, and raise `CApiError` when it is not null.
 
     ``arguments`` are ctypes values, which say how wide each of them is.
@@ -125,7 +130,7 @@ def _call(api: ctypes.Array[ctypes.c_void_p], position: int, *arguments: object)
         raise CApiError((get_message(status) or b"unknown failure").decode())
 
 
-def _address(api: ctypes.Array[ctypes.c_void_p], position: int) -> int:
+def _address(api: Api, position: int) -> int:
     address: int | None = api[position]
     if address is None:
         raise CApiError(f"function {position} of the C API is not there")

@@ -27,13 +27,17 @@ from checkmate.runtime.protocol import (
 
 _MEMORY_SIGNS = (
     "Available memory of",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
     "Cannot allocate memory",
     "Failed to allocate memory",
     "bad_alloc",
     "failed to map segment",
     "out of memory",
+    # As cuBLAS puts its status in words.
+    "the resource allocation failed",
 )
-"""What onnxruntime, the C++ library, the loader and CUDA say when memory runs out."""
+"""What onnxruntime, the C++ library, the loader, CUDA, cuBLAS and cuDNN say of no memory."""
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from checkmate.runtime.capi import CApiError, RegisteredAllocator
+from checkmate.runtime.capi import CApiError, RegisteredAllocator, find_api
 from checkmate.runtime.protocol import Settings
+from checkmate.runtime.session import preload_cuda
 
 
 class Memory(Protocol):
@@ -31,13 +32,18 @@ class CountingAllocator:
 
     def __init__(self, settings: Settings) -> None:
         is_cuda = settings.provider == "cuda"
+        if is_cuda:
+            preload_cuda()
+        # Before it, nothing has loaded the CUDA runtime in a fresh process.
+        api = find_api()
         self._memory: Memory = _CudaMemory() if is_cuda else _HostMemory()
         self._nbytes: dict[int, int] = {}
         self.in_use_nbytes = 0
         self.max_in_use_nbytes = 0
         self.n_allocations = 0
+        device = "Cuda" if is_cuda else "Cpu"
         self._registered = RegisteredAllocator(
-            "Cuda" if is_cuda else "Cpu", settings.device_id, self._allocate, self._release
+            api, device, settings.device_id, self._allocate, self._release
         )
 
     def reset_peak(self) -> None:

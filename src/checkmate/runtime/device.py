@@ -12,12 +12,14 @@ from typing import Literal
 from checkmate.errors import DeviceError
 from checkmate.runtime.cgroup import find_limit_nbytes
 from checkmate.runtime.protocol import ProbeTask, Provider, Reply
-from checkmate.runtime.worker import Limits, Worker
+from checkmate.runtime.worker import Limits, Worker, shorten_failure
 from checkmate.units import format_nbytes_exactly
 
 _INSTALL_HINT = "pip install 'checkmate-remat[cuda]', or use --provider cpu"
 _CPU_HINT = "use --provider cpu"
 _PROBE_TIMEOUT_S = 120.0
+_DRIVERS = {"12": "525", "13": "580"}
+"""Per major version of CUDA, the oldest NVIDIA driver that runs it."""
 
 
 RESERVE_NBYTES = 2**30
@@ -92,6 +94,14 @@ def count_free_nbytes(device: Device) -> int:
     return count_available_nbytes() if device.provider == "cpu" else device.nbytes
 
 
+def count_drawable_nbytes(device: Device) -> int:
+    """Return the memory that a run could have of which the inputs are drawn here.
+
+    On CUDA they are drawn in the memory of this machine and then copied, so both must hold them.
+    """
+    return min(count_free_nbytes(device), count_available_nbytes())
+
+
 def _explain(reply: Reply, errors: str) -> tuple[str, str]:
     """Return what is missing for CUDA, and what to do about it."""
     if not reply["has_wheel"]:
@@ -100,10 +110,29 @@ def _explain(reply: Reply, errors: str) -> tuple[str, str]:
         )
     if not reply["n_devices"]:
         return "no NVIDIA driver or no GPU", "install an NVIDIA driver, or " + _CPU_HINT
+    if reply["problem"]:
+        problem = shorten_failure(str(reply["problem"]))
+        return problem, _advise(problem, reply)
     missing = re.search(r"(lib\S+?\.so[.\d]*): cannot open shared object file", errors)
     if missing:
         return f"library {missing[1]} not found", _INSTALL_HINT
     return "CUDA or cuDNN libraries do not load", _INSTALL_HINT
+
+
+def _advise(problem: str, reply: Reply) -> str:
+    """Return what to do about a session that failed on CUDA."""
+    if "cudnn" in problem.lower():
+        return _INSTALL_HINT
+    version, cuda = str(reply["version"]), str(reply["cuda_version"])
+    if "no kernel image" in problem:
+        return f"onnxruntime {version} has no code for this device; take another, or {_CPU_HINT}"
+    driver = _DRIVERS.get(cuda.partition(".")[0])
+    if driver is None or "driver" not in problem:
+        return "see what nvidia-smi says of the device, or " + _CPU_HINT
+    return (
+        f"onnxruntime {version} is built for CUDA {cuda}, which takes an NVIDIA driver of version"
+        f" {driver} or newer (nvidia-smi tells yours): update it, or {_CPU_HINT}"
+    )
 
 
 def _find_cpu_name() -> str:

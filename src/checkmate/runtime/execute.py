@@ -63,11 +63,16 @@ class RunResult:
     run_nbytes: tuple[int, ...]
     """Per measured run: the most that it took beside both; empty when nothing measures it."""
     meter: Meter
-    is_repeatable: bool
-    """All measured runs gave the same outputs, bit for bit."""
+    varying: tuple[str, ...]
+    """Outputs that were not the same, bit for bit, in all measured runs."""
     times_ns: tuple[int, ...]
     """Per timed run."""
     outputs: SavedArrays | None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Return whether all measured runs gave the same outputs, bit for bit."""
+        return not self.varying
 
     @property
     def peak_nbytes(self) -> int | None:
@@ -180,7 +185,7 @@ def _read(reply: Reply, options: RunOptions) -> RunResult:
         initializers_nbytes=max(session_nbytes, options.initializers_nbytes),
         run_nbytes=read_ints(reply, "run_nbytes"),
         meter=meter,
-        is_repeatable=bool(reply["is_repeatable"]),
+        varying=read_texts(reply, "varying"),
         times_ns=read_ints(reply, "times_ns"),
         outputs=None if options.outputs is None else SavedArrays(options.outputs),
     )

@@ -18,9 +18,6 @@ from checkmate.runtime.protocol import Provider, Settings
 from checkmate.runtime.session import Instruments, make_session, register_arena
 from checkmate.units import format_nbytes_exactly
 
-_CUDA = "CUDAExecutionProvider"
-
-
 _MOST_NBYTES = 2**62
 """A budget beyond any memory; onnxruntime takes 64 bits."""
 
@@ -31,14 +28,21 @@ def open_session(
     provider: Literal["auto", "cuda", "cpu"] = "auto",
     *,
     dims: Mapping[str, int] | None = None,
+    binds_inputs: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Return a session that runs the model in ``model_path`` within ``budget_nbytes``, or fails.
 
     The budget is for all that a run holds on the device: the arena from which onnxruntime takes
-    outputs, activations and workspace gets what the inputs leave of it, and on the CPU what the
-    initializers leave, which are read where the file has them. ``dims`` are the values of the
-    symbolic dimensions of the inputs. A run that needs more than the arena holds ends with
-    onnxruntime's exception ``Available memory of ... is smaller than requested bytes of ...``.
+    outputs, activations and workspace gets what is left by all that lies outside of it. On the CPU
+    that is the inputs, and the initializers, which are read where the file has them. ``dims`` are
+    the values of the symbolic dimensions of the inputs. A run that needs more than the arena holds
+    ends with onnxruntime's exception ``Available memory of ... is smaller than requested bytes of
+    ...``.
+
+    On CUDA, ``run`` copies arrays of numpy to the device, and takes the memory for that from the
+    arena: so it gets the whole budget. With ``binds_inputs`` it gets what the inputs leave, for
+    callers that bind inputs which they hold on the device themselves (``OrtValue`` with
+    ``io_binding``), outside of the arena. On the CPU the two are alike.
 
     Let go of the outputs of one run before the next, or copy them: the arrays that a run returns
     lie in the arena. Outputs that you bind to memory of your own lie outside; take them off the
@@ -78,17 +82,17 @@ def open_session(
             f"inputs and weights of {path.name} take {format_nbytes_exactly(outside_nbytes)}, the"
             f" budget is {format_nbytes_exactly(budget_nbytes)}"
         )
-    settings = Settings(found, arena_limit_nbytes=budget_nbytes - outside_nbytes)
     is_cpu = found == "cpu"
+    beside_nbytes = outside_nbytes if is_cpu or binds_inputs else 0
+    settings = Settings(found, arena_limit_nbytes=budget_nbytes - beside_nbytes)
     if is_cpu:
         register_arena(settings)
     try:
-        session = make_session(str(path), settings, Instruments(shares_allocators=is_cpu))
+        return make_session(str(path), settings, Instruments(shares_allocators=is_cpu))
+    except DeviceError as error:
+        raise DeviceError(error.message, hint="use provider='cpu'") from error
     except Exception as error:  # what onnxruntime raises has no class of its own
         raise _explain(path, found, str(error)) from error
-    if not is_cpu and _CUDA not in session.get_providers():
-        raise DeviceError("the session does not run on CUDA", hint="use provider='cpu'")
-    return session
 
 
 def _explain(path: Path, provider: Provider, message: str) -> RunError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnxruntime
 
 from checkmate.runtime.protocol import OptimizeTask, Reply, Settings
-from checkmate.runtime.session import make_providers, preload_cuda
+from checkmate.runtime.session import make_providers, preload_cuda, require_provider
 
 _LEVELS = {
     "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -26,12 +26,16 @@ def optimize(task: OptimizeTask) -> Reply:
     )
     if task.provider == "cuda":
         preload_cuda()
-    onnxruntime.InferenceSession(
+    settings = Settings(task.provider)
+    session = onnxruntime.InferenceSession(
         task.model,
         options,
-        providers=make_providers(Settings(task.provider)),
+        providers=make_providers(settings),
         disabled_optimizers=_list_disabled(task),
+        # The second try would be on the CPU, with all optimizers.
+        enable_fallback=0,
     )
+    require_provider(session, settings)
     return {"version": onnxruntime.__version__}
 
 

@@ -31,7 +31,7 @@ def place(task: PlaceTask) -> Reply:
         # The CPU comes last, and onnxruntime refuses a fallback that is both named and forbidden.
         providers = providers[:1]
     try:
-        onnxruntime.InferenceSession(task.model, options, providers=providers)
+        onnxruntime.InferenceSession(task.model, options, providers=providers, enable_fallback=0)
     except Exception as error:  # what onnxruntime raises has no class of its own
         if not is_fallback_refusal(error):
             raise

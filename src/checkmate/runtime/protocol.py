@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 Provider = Literal["cuda", "cpu"]
@@ -39,6 +39,9 @@ class Settings:
     manner: Manner = "scheduled"
     layout: Layout | None = None
     """How an arena with a limit grows; None: one region on the CPU, by request on CUDA."""
+    tf32: bool = True
+    """On CUDA, products of floats of 32 bits may be made of floats with 10 bits of mantissa, as is
+    onnxruntime's default; the CPU makes no such products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class TensorSpec:
     """Integers are drawn from 0 to this, exclusive; None: from 0 and 1."""
     positive: bool = False
     """Numbers are drawn above zero: an op takes their root or logarithm, or divides by them."""
+    on_host: bool = False
+    """An output that is made in the memory of the host, whatever the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ def read_task(line: str) -> Task:
 
 def _read_spec(document: dict[str, object]) -> TensorSpec:
     spec = TensorSpec(**document)  # type: ignore[arg-type]  # written by write_task alone
-    return TensorSpec(spec.name, spec.elem_type, tuple(spec.shape), spec.upper, spec.positive)
+    return replace(spec, shape=tuple(spec.shape))
 
 
 def read_ints(reply: Reply, key: str) -> tuple[int, ...]:

@@ -42,8 +42,8 @@ class _Measured:
     """Per run: the most that was taken beside that; outputs included."""
     executed: tuple[str, ...]
     fallback: tuple[str, ...]
-    is_repeatable: bool
-    """Every run gave the bytes of the first."""
+    varying: tuple[str, ...]
+    """Outputs that were not the same, bit for bit, in every run."""
 
 
 def run(task: RunTask, folder: Path) -> Reply:
@@ -61,13 +61,13 @@ def run(task: RunTask, folder: Path) -> Reply:
         "run_nbytes": list(measured.run_nbytes),
         "executed": list(measured.executed),
         "fallback": list(measured.fallback),
-        "is_repeatable": measured.is_repeatable,
+        "varying": list(measured.varying),
         "times_ns": _time_runs(task, feeds),
     }
 
 
 def _skip() -> _Measured:
-    return _Measured("none", 0, (), (), (), is_repeatable=True)
+    return _Measured("none", 0, (), (), (), ())
 
 
 def _measure(task: RunTask, feeds: Mapping[str, np.ndarray], folder: Path) -> _Measured:
@@ -86,9 +86,7 @@ def _measure(task: RunTask, feeds: Mapping[str, np.ndarray], folder: Path) -> _M
         has_pages = task.meter == "resident" and resident.is_measurable()
         runs = _repeat(task, session, feeds, _Pages() if has_pages else _Blind())
     executed, fallback = _read_profile(runs.profile, task.settings)
-    return _Measured(
-        task.meter, session_nbytes, runs.nbytes, executed, fallback, runs.is_repeatable
-    )
+    return _Measured(task.meter, session_nbytes, runs.nbytes, executed, fallback, runs.varying)
 
 
 class _Counter:
@@ -136,7 +134,7 @@ class _Blind:
 class _Runs:
     nbytes: tuple[int, ...]
     profile: Path
-    is_repeatable: bool
+    varying: tuple[str, ...]
 
 
 def _repeat(
@@ -152,17 +150,17 @@ def _repeat(
         binding.clear_outputs()
     nbytes: list[int] = []
     first: dict[str, np.ndarray] = {}
-    is_repeatable = True
+    varying: dict[str, None] = {}
     for number in range(task.n_runs):
         meter.start()
         binding.run()
         nbytes.extend(meter.stop())
         outputs = binding.take_outputs()
         first = first if number else outputs
-        is_repeatable &= all(_is_same(first[name], outputs[name]) for name in first)
+        varying |= {n: None for n in first if not _is_same(first[n], outputs[n])}
     if task.outputs:
         save_arrays(Path(task.outputs), first)
-    return _Runs(tuple(nbytes), Path(session.end_profiling()), is_repeatable)
+    return _Runs(tuple(nbytes), Path(session.end_profiling()), tuple(varying))
 
 
 def _is_same(first: np.ndarray, second: np.ndarray) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnxruntime
 
+from checkmate.errors import DeviceError
 from checkmate.runtime.protocol import Settings
 
 _CUDA = "CUDAExecutionProvider"
@@ -81,6 +82,8 @@ def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:
         # by the clock, so that two runs may differ.
         "cudnn_conv_algo_search": "HEURISTIC",
     }
+    if not settings.tf32:
+        cuda["use_tf32"] = "0"
     if settings.arena_limit_nbytes is not None:
         cuda["gpu_mem_limit"] = str(settings.arena_limit_nbytes)
     return [(_CUDA, cuda), (_CPU, {})]
@@ -89,11 +92,28 @@ def make_providers(settings: Settings) -> list[tuple[str, dict[str, str]]]:
 def make_session(
     model: str, settings: Settings, instruments: Instruments
 ) -> onnxruntime.InferenceSession:
-    """Return a session on the file ``model``."""
+    """Return a session on the file ``model``.
+
+    Raises `DeviceError` when CUDA is asked for and the session does not have it.
+    """
     if settings.provider == "cuda":
         preload_cuda()
     options = make_options(settings, instruments)
-    return onnxruntime.InferenceSession(model, options, providers=make_providers(settings))
+    # Otherwise a provider that fails, also in a run, is replaced by the CPU's without an error.
+    session = onnxruntime.InferenceSession(
+        model, options, providers=make_providers(settings), enable_fallback=0
+    )
+    require_provider(session, settings)
+    return session
+
+
+def require_provider(session: onnxruntime.InferenceSession, settings: Settings) -> None:
+    """Raise `DeviceError` when CUDA is asked for and ``session`` does not have it.
+
+    Where the libraries of the provider do not load, onnxruntime goes on without it.
+    """
+    if settings.provider == "cuda" and _CUDA not in session.get_providers():
+        raise DeviceError("CUDA was asked for, and onnxruntime made a session without it")
 
 
 def disable_fallback(options: onnxruntime.SessionOptions) -> None:

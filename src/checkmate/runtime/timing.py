@@ -91,7 +91,7 @@ class _BoundRun:
         for name, value in self._values.items():
             self._binding.bind_ortvalue_input(name, value)
         for spec in task.outputs:
-            self._values[spec.name] = _allocate(spec, task.settings)
+            self._values[spec.name] = allocate(spec, task.settings)
             self._binding.bind_ortvalue_output(spec.name, self._values[spec.name])
 
     def __call__(self) -> None:
@@ -100,8 +100,9 @@ class _BoundRun:
         self._binding.synchronize_outputs()
 
 
-def _allocate(spec: TensorSpec, settings: Settings) -> onnxruntime.OrtValue:
-    device = "cuda" if settings.provider == "cuda" else "cpu"
+def allocate(spec: TensorSpec, settings: Settings) -> onnxruntime.OrtValue:
+    """Return memory for the output ``spec`` where it is made, so that a run copies nothing."""
+    device = "cuda" if settings.provider == "cuda" and not spec.on_host else "cpu"
     return onnxruntime.OrtValue.ortvalue_from_shape_and_type(
         list(spec.shape), spec.elem_type, device, settings.device_id
     )

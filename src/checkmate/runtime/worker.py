@@ -93,7 +93,9 @@ class Worker:
             raise OutOfMemoryError(_explain_shortage(message), hint=_MEMORY_HINT)
         if reply["error"] == "CApiError":
             raise MeterError(f"onnxruntime's allocations cannot be counted: {message}")
-        raise RunError(f"onnxruntime failed: {message}")
+        # A provider's constructor says first, at length, where in the source it failed.
+        shown = shorten_failure(message) if message.startswith("/") else message
+        raise RunError(f"onnxruntime failed: {shown}")
 
     def read_errors(self) -> str:
         """Return what the child has written to its standard error."""
@@ -189,6 +191,14 @@ def _explain_shortage(message: str) -> str:
         f"where {left_nbytes:,} B are left" if left_nbytes else "more than the arena has together"
     )
     return f"out of memory: {who} for {int(found[2]):,} B, {where}"
+
+
+def shorten_failure(message: str) -> str:
+    """Return what CUDA or a kernel said, out of ``message``; else its first line."""
+    line = _first_line(message)
+    # Before it stands where in onnxruntime's source it was said, after it on which device.
+    found = re.search(r"\w+ failure -?\d+: .*?(?= ;|$)", line)
+    return found[0] if found else line.rpartition("Status Message: ")[2]
 
 
 def _first_line(text: str) -> str:

@@ -14,7 +14,7 @@ from checkmate.profiler.specify import specify_inputs
 from checkmate.runtime.arrays import Difference, compare_outputs
 from checkmate.runtime.device import probe_device
 from checkmate.runtime.execute import RunOptions, RunResult, run_model
-from checkmate.runtime.protocol import Manner, Settings, TensorSpec
+from checkmate.runtime.protocol import Manner, Provider, Settings, TensorSpec
 from checkmate.trial.order import Order, compare_computes, compare_exactly, compare_windows
 from checkmate.trial.proof import Held, Proof, prove
 from checkmate.trial.rewriting import Files, Rewriting, write_pair
@@ -42,6 +42,8 @@ class Pair:
     rewritten: RunResult
     differences: tuple[Difference, ...]
     """Outputs that are not equal, bit for bit."""
+    varying: tuple[str, ...]
+    """Outputs that the original does not repeat, bit for bit, from run to run."""
     is_repeatable: bool
     """The rewritten graph repeats its outputs in later runs, or the original does not either."""
     is_single_threaded: bool
@@ -130,30 +132,44 @@ def _count_initializers_nbytes(model: Model, inputs: Sequence[TensorSpec]) -> in
 def _run_pair(rewriting: Rewriting, runner: _Runner, manner: Manner) -> Pair:
     original, rewritten = runner.run(manner, threads=0)
     compared = [_compare(original, rewritten)]
-    if compared[0] != ((), True) and runner.provider == "cpu":
+    is_same = not compared[0].differences and compared[0].is_repeatable
+    if not is_same and runner.provider == "cpu":
         # Some kernels race: with several threads, not even one graph repeats its numbers.
         compared.append(_compare(*runner.run(manner, threads=1)))
-    differences, is_repeatable = compared[-1]
     return Pair(
         manner,
         original,
         rewritten,
-        differences,
-        is_repeatable,
+        compared[-1].differences,
+        compared[-1].varying,
+        compared[-1].is_repeatable,
         is_single_threaded=len(compared) > 1,
-        order=_compare_order(rewriting, manner, rewritten.executed),
+        order=compare_order(rewriting, manner, runner.provider, rewritten),
     )
 
 
-def _compare(first: RunResult, second: RunResult) -> tuple[tuple[Difference, ...], bool]:
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """As in a `Pair`."""
+
+    differences: tuple[Difference, ...]
+    varying: tuple[str, ...]
+    is_repeatable: bool
+
+
+def _compare(first: RunResult, second: RunResult) -> _Comparison:
     assert first.outputs is not None
     assert second.outputs is not None
-    is_repeatable = second.is_repeatable or not first.is_repeatable
-    return compare_outputs(first.outputs, second.outputs), is_repeatable
+    differences = compare_outputs(first.outputs, second.outputs)
+    return _Comparison(differences, first.varying, second.is_repeatable or not first.is_repeatable)
 
 
-def _compare_order(rewriting: Rewriting, manner: Manner, executed: tuple[str, ...]) -> Order:
+def compare_order(
+    rewriting: Rewriting, manner: Manner, provider: Provider, result: RunResult
+) -> Order:
+    """Return where ``result`` left the order that the rewritten graph promises for ``manner``."""
+    elsewhere = frozenset(result.fallback if provider == "cuda" else ())
     if manner == "scheduled":
-        return compare_exactly(rewriting, executed)
+        return compare_exactly(rewriting, result.executed, elsewhere)
     compare = compare_windows if rewriting.fences == "run" else compare_computes
-    return compare(rewriting, executed)
+    return compare(rewriting, result.executed, elsewhere)
