@@ -68,9 +68,9 @@ def prepared(bench: Any, costs: Path, tmp_path: Path) -> Any:
     return steps.prepare(costs.parent / "model.onnx", {"N": 16}, costs, DEVICE, tmp_path)
 
 
-def make_result(path: Path, output: np.ndarray) -> RunResult:
+def make_result(path: Path, output: np.ndarray, varying: tuple[str, ...]) -> RunResult:
     save_arrays(path, {"y": output})
-    return RunResult((), (), 0, 0, (), "none", True, (), SavedArrays(path))
+    return RunResult((), (), 0, 0, (), "none", varying, (), SavedArrays(path))
 
 
 def list_verdicts(findings: Any) -> dict[str, str]:
@@ -164,17 +164,21 @@ def test_fences_and_priorities_keep_order_peak_and_outputs(bench: Any, prepared:
     assert verdicts["ops out of order, fences all, default options"] == "pass"
 
 
-def test_outputs_that_differ_fail_unless_default_options_round_them(
-    bench: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("manner", "varying", "verdict"),
+    [
+        ("scheduled", (), "fail"),
+        ("scheduled", ("y",), "pass"),
+        ("default-no-pattern", (), "pass"),
+    ],
+)
+def test_outputs_that_differ_fail_unless_fusions_or_the_op_itself_round_them(
+    manner: str, varying: tuple[str, ...], verdict: str, bench: Any, tmp_path: Path
 ) -> None:
     fences = bench("gpu_fences")
     one, ulp = np.ones(4, np.float32), np.nextafter(np.ones(4, np.float32), np.float32(2))
-    results = [make_result(tmp_path / f"{i}.npz", array) for i, array in enumerate((one, ulp))]
-    verdicts = {
-        manner: fences._judge_outputs(fences._Case("all", manner), *results).verdict
-        for manner in ("scheduled", "default-no-pattern")
-    }
-    assert verdicts == {"scheduled": "fail", "default-no-pattern": "pass"}
+    results = [make_result(tmp_path / f"{a[0]}.npz", a, varying) for a in (one, ulp)]
+    assert fences._judge_outputs(fences._Case("all", manner), *results).verdict == verdict
 
 
 def test_ops_that_ran_on_the_cpu_unnamed_are_judged_by_what_they_make(
