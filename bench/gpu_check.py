@@ -32,7 +32,14 @@ from checkmate.onnxio.load import load_proto
 from checkmate.runtime.device import Device, probe_device
 from checkmate.runtime.protocol import Layout
 from gpu_arenas import OWN_LAYOUT, ArenaBench, find_smallest_arenas, prepare_arena, try_arenas
-from gpu_commands import judge_check, judge_profile, judge_solve, name_model, run_command
+from gpu_commands import (
+    judge_check,
+    judge_device_budget,
+    judge_profile,
+    judge_solve,
+    name_model,
+    run_command,
+)
 from gpu_fences import try_fences
 from gpu_numbers import (
     LAYERS,
@@ -165,6 +172,7 @@ class Steps:
             if trial is self._trials[0]:
                 self._try_bench(trial, "fences", try_fences)
             self._try_arena(trial, "arenas", try_arenas)
+        self._solve_device(self._trials[0])
         for trial in self._trials:
             if trial.name in SECOND_GRAPHS:
                 self._solve(trial, SECOND_BUDGET)
@@ -186,7 +194,7 @@ class Steps:
         asked = ("profile", *model, "--provider", provider, "--whole", "-o", str(trial.costs))
 
         def work() -> Findings:
-            done = run_command(*asked)
+            done = run_command(asked, self._folder)
             return done.conclude(judge_profile(done.document, provider))
 
         self._report.do(trial.name, "profile", work)
@@ -198,23 +206,40 @@ class Steps:
         provider, schedule = self._device.provider, self._folder / f"{trial.name}-{budget}.json"
         is_first = not trial.optimized.exists()
         path, dims = trial.find_planned()
+        command = ("solve", *name_model(str(path), dims))
         options = ("--costs", str(trial.costs), "--provider", provider)
         wanted = ("--strategy", "greedy", "--budget", budget, "-o", str(schedule))
         also = ("--optimized-model", str(trial.optimized)) if is_first else ()
         solved: Figures = {}
 
         def solve() -> Findings:
-            done = run_command("solve", *name_model(str(path), dims), *options, *wanted, *also)
+            done = run_command((*command, *options, *wanted, *also), self._folder)
             solved.update(done.document)
             return done.conclude(judge_solve(solved))
 
         def check() -> Findings:
-            done = run_command("check", str(path), str(schedule), "--run", *options)
+            asked = ("check", str(path), str(schedule), "--run", *options)
+            done = run_command(asked, self._folder)
             return done.conclude(judge_check(done.document, solved, provider))
 
         self._report.do(trial.name, f"solve {budget}", solve)
         if not self._lacks(trial, f"check {budget}", bool(solved)):
             self._report.do(trial.name, f"check {budget}", check)
+
+    def _solve_device(self, trial: Trial) -> None:
+        """Solve within all of the device."""
+        if self._lacks(trial, "solve device", trial.costs.exists()):
+            return
+        device, (path, dims) = self._device, trial.find_planned()
+        command = ("solve", *name_model(str(path), dims), "--provider", device.provider)
+        wanted = ("--costs", str(trial.costs), "--budget", "device", "--strategy", "greedy")
+        output = ("-o", str(self._folder / f"{trial.name}-device.json"))
+
+        def solve() -> Findings:
+            done = run_command((*command, *wanted, *output), self._folder)
+            return done.conclude(judge_device_budget(done.document, device))
+
+        self._report.do(trial.name, "solve device", solve)
 
     def _prepare(self, trial: Trial) -> None:
         if self._lacks(trial, "plan", trial.costs.exists()):

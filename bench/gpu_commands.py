@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from checkmate.runtime.device import Device, count_whole_budget_nbytes
 from checkmate.runtime.protocol import Provider
 from gpu_report import Check, Figures, Findings, judge, judge_most, judge_ratio
 
@@ -41,14 +43,18 @@ class Done:
         return Findings(figures, made, self.lines[-_N_LINES:], errors)
 
 
-def run_command(*arguments: str) -> Done:
-    """Run ``checkmate`` to its end; where the time does not last, its child processes end too."""
+def run_command(arguments: Sequence[str], cache: Path) -> Done:
+    """Run ``checkmate`` to its end; where the time does not last, its child processes end too.
+
+    Costs are remembered in ``cache`` alone: those of another day are not what is checked.
+    """
     command = [sys.executable, "-m", "checkmate", *arguments, "--json"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"XDG_CACHE_HOME": str(cache)},
         start_new_session=True,
     )
     try:
@@ -95,6 +101,13 @@ def judge_solve(document: Mapping[str, object]) -> Iterator[Check]:
     budget_nbytes = document["budget_nbytes"]
     assert isinstance(budget_nbytes, int)
     yield judge_most("planned peak, bytes", document["peak_nbytes"], budget_nbytes)
+
+
+def judge_device_budget(document: Mapping[str, object], device: Device) -> Iterator[Check]:
+    """Yield whether the budget is the memory of ``device`` less the reserve."""
+    nbytes, expected_nbytes = document["budget_nbytes"], count_whole_budget_nbytes(device)
+    holds = nbytes == expected_nbytes
+    yield judge("budget of the device, bytes", nbytes, str(expected_nbytes), holds=holds)
 
 
 def judge_check(

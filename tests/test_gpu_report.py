@@ -130,7 +130,7 @@ def test_a_command_that_is_cut_off_leaves_no_child(
     asked = ("profile", str(save(tmp_path, wide)), "--dim", "N=16384", "--provider", "cpu")
     also = ("--optimize", "none", "-o", str(tmp_path / "costs.json"))
     report, run = bench("gpu_report").Report(60, 2.5), bench("gpu_commands").run_command
-    report.do("wide", "profile", lambda: run(*asked, *also))
+    report.do("wide", "profile", lambda: run((*asked, *also), tmp_path))
     assert report.rows[0]["passed"] is None
     running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline")]
     assert not [line for line in running if str(tmp_path).encode() in line]
