@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +59,7 @@ SMALL_BATCH = 16
 BUDGET = "80%"
 SECOND_BUDGET, SECOND_GRAPHS = "60%", ("gpt2", "unet")
 TOTAL_S, STEP_S = 450, 150
+_WANTING = "a step before it did not get so far"
 
 
 def main() -> None:
@@ -121,9 +122,10 @@ class Trial:
     costs: Path
     optimized: Path
     """The graph that the costs are of, its batch bound."""
-    bench: list[Bench] = field(default_factory=list)
-    """One, once it is there."""
-    arena: list[ArenaBench] = field(default_factory=list)
+    bench: Bench | None = None
+    """None: not there yet."""
+    arena: ArenaBench | None = None
+    """None: not there yet."""
 
     def find_planned(self) -> tuple[Path, dict[str, int]]:
         """Return the graph that the costs are of, once it is there, and its dimensions.
@@ -202,6 +204,7 @@ class Steps:
     def _solve(self, trial: Trial, budget: str) -> None:
         """Solve and check; from the second time on the optimized graph, which is there then."""
         if self._lacks(trial, f"solve {budget}", trial.costs.exists()):
+            self._report.skip(trial.name, f"check {budget}", _WANTING)
             return
         provider, schedule = self._device.provider, self._folder / f"{trial.name}-{budget}.json"
         is_first = not trial.optimized.exists()
@@ -247,25 +250,26 @@ class Steps:
         device, (path, dims) = self._device, trial.find_planned()
 
         def work() -> Findings:
-            trial.bench.append(prepare(path, dims, trial.costs, device, self._folder))
-            return describe_plan(trial.bench[0])
+            trial.bench = prepare(path, dims, trial.costs, device, self._folder)
+            return describe_plan(trial.bench)
 
         self._report.do(trial.name, "plan", work)
 
     def _try_bench(self, trial: Trial, step: str, work: Callable[[Bench], Findings]) -> None:
-        if not self._lacks(trial, step, bool(trial.bench)):
-            self._report.do(trial.name, step, lambda: work(trial.bench[0]))
+        bench = trial.bench
+        if bench is None:
+            self._report.skip(trial.name, step, _WANTING)
+        else:
+            self._report.do(trial.name, step, lambda: work(bench))
 
     def _try_arena(self, trial: Trial, step: str, work: Callable[[ArenaBench], Findings]) -> None:
         """Do a step that needs a plan for the arena, which the first of them makes."""
 
-        def prepared() -> Findings:
-            if not trial.arena:
-                trial.arena.append(prepare_arena(trial.bench[0]))
-            return work(trial.arena[0])
+        def prepared(bench: Bench) -> Findings:
+            trial.arena = trial.arena or prepare_arena(bench)
+            return work(trial.arena)
 
-        if not self._lacks(trial, step, bool(trial.bench)):
-            self._report.do(trial.name, step, prepared)
+        self._try_bench(trial, step, prepared)
 
     def _choose_layouts(self, trial: Trial) -> tuple[Layout, ...]:
         """Return the layouts to try: the other one once, as it tells the same of all graphs."""
@@ -276,7 +280,7 @@ class Steps:
     def _lacks(self, trial: Trial, step: str, has_it: bool) -> bool:
         """Skip a step for which a step before has not made what it needs."""
         if not has_it:
-            self._report.skip(trial.name, step, "a step before it did not get so far")
+            self._report.skip(trial.name, step, _WANTING)
         return not has_it
 
 
