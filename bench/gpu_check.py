@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -73,11 +74,13 @@ def main() -> None:
         device = probe_device(arguments.provider)
     except CheckmateError as error:
         sys.exit(explain(report, error))
-    with tempfile.TemporaryDirectory(prefix="checkmate-gpu-") as folder:
-        trials = make_trials(Path(folder), is_small=arguments.small)
-        layers = SMALL_LAYERS if arguments.small else LAYERS
-        Steps(device, report, trials, layers).run()
-    print_report(report, device)
+    folder = Path(tempfile.mkdtemp(prefix="checkmate-gpu-"))
+    trials = make_trials(folder, is_small=arguments.small)
+    layers = SMALL_LAYERS if arguments.small else LAYERS
+    Steps(device, report, trials, layers).run()
+    if report.passed is not False:
+        shutil.rmtree(folder)
+    print_report(report, device, folder if folder.exists() else None)
     sys.exit(report.exit_code)
 
 
@@ -95,8 +98,8 @@ def explain(report: Report, error: CheckmateError) -> int:
     return report.exit_code
 
 
-def print_report(report: Report, device: Device | None) -> None:
-    """Print all that was found as one JSON document."""
+def print_report(report: Report, device: Device | None, folder: Path | None = None) -> None:
+    """Print all that was found as one JSON document; ``folder`` has the files of a failure."""
     known: Figures = {"provider": None} if device is None else {
         "provider": device.provider,
         "device": device.name,
@@ -106,6 +109,7 @@ def print_report(report: Report, device: Device | None) -> None:
     document = known | {
         "seconds": round(time.monotonic() - report.start_s, 1),
         "passed": report.passed,
+        "folder": None if folder is None else str(folder),
         "skipped": report.skipped,
         "rows": report.rows,
     }
