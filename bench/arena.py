@@ -3,9 +3,9 @@
     python bench/arena.py [--threads 1] [--shares 100,80,65] [--fences run] [NAME ...]
 
 One line per tiny graph and budget, at a batch whose activations exceed 20 MB: peak of live bytes
-planned, measured, and their ratio; the arena predicted, the smallest limit under which a
-session completes three runs, and their ratio; what fragmentation adds to the live bytes; the
-overhead of the schedule that fits in bytes alone, and of this one.
+planned, with fences, measured, and their ratio; the arena predicted, the smallest limit under
+which a session completes three runs, and their ratio; what fragmentation adds to the live bytes;
+the overhead of the schedule that fits in bytes alone, and of this one.
 A share of 100 is the graph as it is; others are budgets in percent, solved by the greedy search.
 """
 
@@ -18,10 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkmate.arena import ArenaPeak, find_arena_peak
+from checkmate.cli.fencing import adapt
 from checkmate.engine.solve import run_baseline, solve
 from checkmate.errors import CheckmateError, OutOfMemoryError
 from checkmate.graph import OpId
 from checkmate.liveness import insert_frees
+from checkmate.onnxio.expand import expand
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.read import read_model
 from checkmate.onnxio.storage import find_arena_rules
@@ -86,10 +88,13 @@ class Trial:
         except CheckmateError as error:
             yield error.message
             return
-        planned = simulate(self._problem, schedule).peak
+        written, run = expand(
+            adapt(self._problem, self._fences), self._model, schedule, self._fences
+        )
+        planned = simulate(written, run).peak
         planned_nbytes = planned.live_nbytes + planned.workspace_nbytes
-        assert self._problem.arena is not None
-        arena = find_arena_peak(self._problem, schedule, self._problem.arena)
+        assert written.arena is not None
+        arena = find_arena_peak(written, run, written.arena)
         path = self._folder / "model.onnx"
         path.write_bytes(render_model(self._model, schedule, path, self._fences))
         ran = max(run_model(path, self._inputs, RunOptions(self._settings)).run_nbytes)
