@@ -46,6 +46,33 @@ def test_ops_run_in_place_where_the_table_says_so_and_nowhere_else(
     assert n_tensors * NBYTES <= used_nbytes < n_tensors * NBYTES + 4096
 
 
+HIDDEN = "n = Shape <start = 0, end = 1> (x) s = Concat <axis = 0> (n, width) r = Reshape(a, s)"
+OPEN, FIXED = "float[N, 64] x", "float[64, 64] x"
+
+
+@pytest.mark.parametrize(
+    ("given", "between", "n_tensors"),
+    [
+        (OPEN, HIDDEN, 2),
+        (FIXED, HIDDEN, 2),
+        (OPEN, "r = Flatten(a)", 1),
+        (FIXED, "r = Flatten(a)", 1),
+    ],
+)
+def test_ops_run_in_place_where_onnxruntime_knows_the_shapes(
+    given: str, between: str, n_tensors: int, tmp_path: Path
+) -> None:
+    path = save(
+        tmp_path,
+        f"g ({given}) => (float y) <int64[1] width = {{64}}>"
+        f"{{ a = Exp(x) {between} b = Relu(r) y = ReduceSum <keepdims = 0> (b) }}",
+    )
+    model = read_model(path, {"N": 64} if given == OPEN else {})
+    (used_nbytes,) = run_model(path, specify_inputs(model), RunOptions()).run_nbytes
+    assert n_tensors * NBYTES <= used_nbytes < n_tensors * NBYTES + 4096
+    assert len(find_arena_rules(model, "cpu").in_place) == 2 - n_tensors
+
+
 def test_graph_outputs_and_tensors_of_another_size_are_not_made_in_place(tmp_path: Path) -> None:
     path = save(
         tmp_path,

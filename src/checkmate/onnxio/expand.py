@@ -6,7 +6,7 @@ the schedule alone does not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -15,9 +15,10 @@ from onnx import numpy_helper
 from checkmate.costs import Costs
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId
 from checkmate.liveness import insert_frees
+from checkmate.onnxio.inferred import Dims, find_sized, infer_dims, is_same_shape
 from checkmate.onnxio.model import Model
 from checkmate.onnxio.order import Wiring, sort_nodes, wire
-from checkmate.onnxio.rewrite import name_computes, rewrite_nodes
+from checkmate.onnxio.rewrite import name_computes, rewrite_model
 from checkmate.onnxio.storage import MAX_COPIED_NBYTES
 from checkmate.onnxio.windows import Fences
 from checkmate.placement import ArenaRules
@@ -37,11 +38,14 @@ def expand(
     """
     names = name_computes(model, schedule)
     expander = _Expander(problem, model, dict(zip(names, schedule.order, strict=True)))
-    nodes = rewrite_nodes(model, schedule, fences)
+    rewritten = rewrite_model(model, schedule, fences)
+    n_constants = sum(node.op_type == "Constant" for node in model.proto.graph.node)
+    nodes = rewritten.graph.node[n_constants:]
     for node in nodes:
         if node.op_type == "Constant":
             expander.add_constant(node)
     wirings = sort_nodes([wire(node) for node in nodes if node.op_type != "Constant"])
+    expander.learn_shapes(wirings, infer_dims(rewritten))
     for wiring in wirings:
         expander.add_op(wiring)
     expanded = expander.finish([output.name for output in model.proto.graph.output])
@@ -83,8 +87,12 @@ class _Expander:
         """Sizes that a fence joins, where it makes partial results of them."""
         self._constants: list[TensorId] = []
         self._in_place: dict[TensorId, TensorId] = {}
-        self._unsized: set[str] = set()
-        """Tensors whose shape onnxruntime does not know, because a fence is before them."""
+        self._sized: dict[str, Dims | None] = {}
+        """Tensors whose shape onnxruntime knows: those behind a fence it may not."""
+
+    def learn_shapes(self, wirings: Sequence[Wiring], dims: Mapping[str, Dims]) -> None:
+        """Note what onnxruntime can tell of the shapes of what is made, of ``dims`` inferred."""
+        self._sized = find_sized(self._ids, wirings, dims)
 
     def add_constant(self, node: onnx.NodeProto) -> None:
         nbytes = numpy_helper.to_array(node.attribute[0].t).nbytes
@@ -103,8 +111,6 @@ class _Expander:
         )
         self._ops.append(Op(wiring.node.name, inputs, outputs))
         self._origin.append(op)
-        if not self._unsized.isdisjoint(wiring.reads):
-            self._unsized.update(wiring.makes)
         if op is not None:
             self._place(op, wiring)
         elif wiring.node.op_type == "Max" and len(wiring.node.input) > 2:
@@ -142,7 +148,6 @@ class _Expander:
         """Return what a node of a fence makes."""
         node = wiring.node
         if node.op_type == "Reshape":
-            self._unsized.add(node.output[0])
             return [_Made(0, node.input[0])]
         if node.op_type == "Shape":
             return [_Made(_SCALAR_NBYTES * self._ranks[node.input[0]])]
@@ -160,7 +165,7 @@ class _Expander:
     def _place(self, op: OpId, wiring: Wiring) -> None:
         """Note what the output may take over; onnxruntime must know that the shapes are equal."""
         rules, tensors = self._problem.arena, self._problem.graph.tensors
-        if rules is None or wiring.makes[0] in self._unsized:
+        if rules is None:
             return
         own = self._wirings[op]
         read = _match_reads(own, wiring)
@@ -168,8 +173,9 @@ class _Expander:
         for output in self._problem.graph.ops[op].outputs:
             given = rules.in_place.get(output)
             if given is not None:
-                place = self._ids[made[tensors[output].name]]
-                self._in_place[place] = self._ids[read[tensors[given].name]]
+                place, source = made[tensors[output].name], read[tensors[given].name]
+                if is_same_shape(self._sized, place, source):
+                    self._in_place[self._ids[place]] = self._ids[source]
 
     def _make_costs(self) -> Costs:
         costs = self._problem.costs

@@ -13,12 +13,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from checkmate.onnxio.inferred import infer_dims
+
 
 def fix_sizes(proto: onnx.ModelProto) -> None:
-    """Replace each `Size` in ``proto`` whose value follows from the inputs by a constant.
-
-    Shapes that are stated of what ops make are not believed: some depend on data.
-    """
+    """Replace each `Size` in ``proto`` whose value follows from the inputs by a constant."""
     if not any(_is_size(node) for node in proto.graph.node):
         return
     shapes = _infer_shapes(proto)
@@ -37,20 +36,17 @@ def _is_size(node: onnx.NodeProto) -> bool:
 
 
 def _infer_shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that onnx infers and knows whole."""
+    """Return the shapes of which every dimension follows from the inputs.
+
+    Those that are stated of what ops make are not believed: some depend on data.
+    """
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     del bare.graph.value_info[:]
     for item in bare.graph.output:
         item.type.tensor_type.ClearField("shape")
-    try:
-        graph = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return {}
-    typed = (*graph.input, *graph.value_info, *graph.output)
     return {
-        item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim)
-        for item in typed
-        if item.type.tensor_type.HasField("shape")
-        and all(dim.HasField("dim_value") for dim in item.type.tensor_type.shape.dim)
+        name: known
+        for name, dims in infer_dims(bare, follows_values=True).items()
+        if len(known := tuple(dim for dim in dims if isinstance(dim, int))) == len(dims)
     }

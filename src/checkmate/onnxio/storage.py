@@ -10,6 +10,7 @@ import onnx
 
 from checkmate.graph import OpId, TensorId
 from checkmate.onnxio.dims import bind_inputs
+from checkmate.onnxio.inferred import find_sized, infer_dims, is_same_shape
 from checkmate.onnxio.load import load_proto
 from checkmate.onnxio.model import Model, TensorType, find_weight_types
 from checkmate.onnxio.order import wire
@@ -100,15 +101,20 @@ def _find_later(model: Model) -> Iterator[tuple[OpId, int]]:
 
 
 def _find_in_place(model: Model, op_types: frozenset[str]) -> Iterator[tuple[TensorId, TensorId]]:
-    """Yield outputs and the inputs whose storage they may take over; graph outputs never do."""
+    """Yield outputs and the inputs whose storage they may take over; graph outputs never do.
+
+    onnxruntime has to know, before it runs, that both have one shape.
+    """
     ids = {tensor.name: TensorId(i) for i, tensor in enumerate(model.graph.tensors)}
+    given = [tensor.name for tensor in model.graph.tensors if tensor.producer is None]
+    sized = find_sized(given, [wire(node) for node in model.nodes], infer_dims(model.proto))
     for node in model.nodes:
         if not _is_in(node, op_types) or ids[node.output[0]] in model.graph.outputs:
             continue
         read, made = node.input[0], node.output[0]
         types = model.types[read], model.types[made]
         is_equal = count_nbytes(read, types[0]) == count_nbytes(made, types[1])
-        if is_equal and types[0].shape == types[1].shape:
+        if is_equal and types[0].shape == types[1].shape and is_same_shape(sized, read, made):
             yield ids[made], ids[read]
 
 
