@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkmate.arena import count_budget_nbytes
-from checkmate.cli.fencing import solve_fenced
+from checkmate.cli.fencing import foresee_fences, make_form, solve_fenced
 from checkmate.cli.record import Held, make_record
 from checkmate.cli.source import Asked, Source, read_planned
 from checkmate.engine.min_budget import find_min_budget
@@ -123,7 +123,11 @@ class Bench:
     def _find_budget_nbytes(self, share: int) -> int:
         problem = self._source.problem
         if not share:
-            return int(find_min_budget(problem, Limits(time_s=20)).nbytes * MARGIN)
+            in_order = choose_order(problem, "file")
+            form = make_form(self._source, in_order, foresee_fences(self._source, "auto"))
+            reordered = form.reordering.reordered
+            smallest = find_min_budget(reordered, Limits(time_s=20), form.count_nbytes)
+            return int(smallest.nbytes * MARGIN)
         schedule = insert_frees(problem.graph, choose_order(problem, "file").order)
         return count_budget_nbytes(problem, schedule) * share // 100
 

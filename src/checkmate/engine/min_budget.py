@@ -61,7 +61,8 @@ def find_min_budget(
     if problem.arena is None:
         return _measure(problem, find_smallest(folding.folded, limits))
     found = find_smallest(folding.folded, clock.take(0.5))
-    packed = pack_smallest(folding, found.order, clock.take(), count_written)
+    rest = replace(limits, time_s=0.0) if found.is_interrupted else clock.take()
+    packed = pack_smallest(folding, found.order, rest, count_written)
     measured = _measure(problem, replace(found, order=packed.order))
     return replace(measured, nbytes=packed.nbytes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkmate.errors import InterruptError, NotFoundError, RunError
 from checkmate.graph import OpId
@@ -55,6 +55,8 @@ class Smallest:
     """No schedule fits in less."""
     chain_bound_nbytes: int
     """No chain of stages fits in less; at least ``bound_nbytes``."""
+    is_interrupted: bool = False
+    """A Ctrl-C ended the search."""
 
 
 def find_smallest(problem: Problem, limits: Limits) -> Smallest:
@@ -69,7 +71,7 @@ def find_smallest(problem: Problem, limits: Limits) -> Smallest:
         search.solve_chains()
         search.exhaust()
     except (KeyboardInterrupt, InterruptError):
-        pass  # what is in hand is enough
+        return replace(search.conclude(), is_interrupted=True)
     except RunError as error:
         limits.listener.warn(f"the search for the smallest budget failed: {error.message}")
     return search.conclude()
