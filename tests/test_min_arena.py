@@ -10,6 +10,7 @@ import pytest
 from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.engine.min_arena import Packed, count_as_is, pack_smallest
 from checkmate.engine.min_budget import find_min_budget
+from checkmate.engine.solve import solve
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
@@ -85,3 +86,12 @@ def test_the_smallest_budget_of_a_problem_with_an_arena_is_packed() -> None:
     found = find_min_budget(drawn, UNTIMED)
     assert runs(drawn, Packed(found.order, found.nbytes))
     assert found.bound_nbytes <= found.nbytes
+
+
+@pytest.mark.parametrize(("seed", "region"), [(0, "exact"), (7, "whole")])
+def test_a_search_finds_a_plan_in_the_smallest_budget(seed: int, region: str) -> None:
+    drawn = draw(seed, region)
+    order = find_smallest_budget(fold_views(drawn).folded, 8)[1]
+    smallest = pack_smallest(fold_views(drawn), order, UNTIMED, count_as_is)
+    plan = solve(drawn, smallest.nbytes, "greedy", UNTIMED)
+    assert plan.peak.nbytes <= smallest.nbytes
