@@ -92,11 +92,13 @@ def _pack(folding: Folding, goal: Goal, limits: Limits, first: Draft) -> tuple[O
     starts = tuple(filter(None, (folding.fold(first.schedule.order), goal.start)))
     until = PackingLimits(good_ns, deadline_s)
     try:
+        if goal.start:
+            accepts(goal.start)
         pack(folding.folded, goal.budget_nbytes, starts, until, accepts)
     except KeyboardInterrupt:
         claim = replace(claim, termination="interrupted")
-    # What is accepted is faster than what was accepted before.
-    return (accepted[-1] if accepted else None), claim
+    times_ns = folding.folded.costs.time_ns
+    return min(accepted, key=lambda order: sum(times_ns[op] for op in order), default=None), claim
 
 
 def _pack_from_smallest(

@@ -28,6 +28,8 @@ CountWritten = Callable[[Order, int], int]
 _FINENESS = 256
 """Budgets closer than one of so many parts are one."""
 _MOST_S = 30.0
+_MAX_STEPS = 3
+"""Budgets tried without a clock."""
 _SHARE = 0.5
 """Of the time that is left, for one budget."""
 _ANY_NS = 1 << 62
@@ -61,7 +63,9 @@ def pack_smallest(
     least_nbytes = simulate(folding.original, schedule).peak.nbytes
     known_nbytes = max(least_nbytes, count_budget_nbytes(folding.original, schedule))
     best = Packed(order, count_written(order, known_nbytes))
-    while best.nbytes - least_nbytes > best.nbytes // _FINENESS:
+    n_left = _MAX_STEPS if limits.time_s is None else math.inf
+    while n_left > 0 and best.nbytes - least_nbytes > best.nbytes // _FINENESS:
+        n_left -= 1
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             break

@@ -11,6 +11,11 @@ from checkmate.onnxio.order import Wiring
 Dims = tuple[int | str | None, ...]
 """Each a number, the name of a symbolic dimension, or unknown."""
 
+_SHAPED_BY_VALUES = frozenset(
+    {"Expand", "Pad", "Reshape", "Resize", "Slice", "Split", "Tile", "TopK", "Unsqueeze"}
+)
+"""Ops whose outputs have shapes that later inputs say."""
+
 
 def infer_dims(proto: onnx.ModelProto, *, follows_values: bool = False) -> dict[str, Dims]:
     """Return the dimensions that onnx infers of inputs and of what ops make, by name.
@@ -39,12 +44,12 @@ def find_sized(
     """Return the tensors of which a session knows the shape, and the dimensions where onnx does.
 
     ``wirings`` are in an order in which they can run and read ``given``, which are known. Of
-    operators beyond the standard, onnx knows nothing; onnxruntime follows what they read.
+    operators beyond the standard onnx knows nothing, nor of what is made of theirs; onnxruntime
+    follows what they read.
     """
-    sized: dict[str, Dims | None] = dict.fromkeys(given)
+    sized: dict[str, Dims | None] = {name: dims.get(name) for name in given}
     for wiring in wirings:
-        is_standard = wiring.node.domain in ("", "ai.onnx")
-        follows = not is_standard and all(name in sized for name in wiring.reads)
+        follows = _is_followed(wiring, given, sized)
         for name in wiring.makes:
             known = dims.get(name)
             if known is not None and None not in known:
@@ -52,6 +57,19 @@ def find_sized(
             elif follows:
                 sized[name] = None
     return sized
+
+
+def _is_followed(wiring: Wiring, given: Collection[str], sized: Mapping[str, Dims | None]) -> bool:
+    """Return whether onnxruntime knows what an op makes although onnx may not."""
+    if any(name not in sized for name in wiring.reads):
+        return False
+    if wiring.node.domain not in ("", "ai.onnx"):
+        return True
+    is_computed = wiring.node.op_type in _SHAPED_BY_VALUES and any(
+        name not in given for name in wiring.reads[1:]
+    )
+    is_beyond = any(name not in given and sized[name] is None for name in wiring.reads)
+    return is_beyond and not is_computed
 
 
 def is_same_shape(sized: Mapping[str, Dims | None], first: str, second: str) -> bool:
