@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from checkmate.arena import ArenaPeak, count_outside_nbytes, find_arena_peak
 from checkmate.errors import RunError
@@ -61,9 +59,9 @@ def try_arenas(made: ArenaBench) -> Findings:
     asked_nbytes = _count_original_nbytes(bench)
     with Tries(bench, OWN_LAYOUT[bench.device.provider]) as tries:
         refusals = (
-            tries.find_refusal(made.rewritten, limit_nbytes),
-            tries.find_refusal(made.rewritten, arena.reserved_nbytes),
-            tries.find_refusal(bench.place_original(), limit_nbytes),
+            tries.try_limit(made.rewritten, limit_nbytes),
+            tries.try_limit(made.rewritten, arena.reserved_nbytes),
+            tries.try_limit(bench.place_original(), limit_nbytes),
         )
     figures: Figures = {
         "budget_nbytes": made.plan.budget_nbytes,
@@ -131,20 +129,20 @@ def find_smallest(made: ArenaBench, layout: Layout) -> int:
     """
     low, high = made.arena.live_nbytes * 9 // 10, made.arena.reserved_nbytes
     with Tries(made.bench, layout) as tries:
-        while tries.find_refusal(made.rewritten, high) is not None:
+        while tries.try_limit(made.rewritten, high) is not None:
             if high > 6 * made.arena.live_nbytes:
                 raise RunError(f"nothing up to {high:,} B works")
             low, high = high, high * 5 // 4
         while high - low > high // 50:
             middle = (low + high) // 2
-            if tries.find_refusal(made.rewritten, middle) is None:
+            if tries.try_limit(made.rewritten, middle) is None:
                 high = middle
             else:
                 low = middle
     return high
 
 
-class Tries:
+class Tries(LimitedRuns):
     """Runs under limits; a context.
 
     One child process does them all, apart from arenas of one region on CUDA: whether a second one
@@ -152,28 +150,16 @@ class Tries:
     """
 
     def __init__(self, bench: Bench, layout: Layout) -> None:
-        self._settings = Settings(bench.device.provider, layout=layout)
-        self._specs = specify_inputs(bench.model)
-        self._is_fresh = self._settings.provider == "cuda" and layout == "region"
-        self._runs = LimitedRuns(self._specs, self._settings)
+        self._own_settings = Settings(bench.device.provider, layout=layout)
+        self._own_specs = specify_inputs(bench.model)
+        self._is_fresh = bench.device.provider == "cuda" and layout == "region"
+        super().__init__(self._own_specs, self._own_settings)
 
-    def __enter__(self) -> Self:
-        self._runs.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._runs.__exit__(kind, error, at)
-
-    def find_refusal(self, path: Path, limit_nbytes: int) -> str | None:
+    def try_limit(self, path: Path, limit_nbytes: int) -> str | None:
         """Return why the graph in ``path`` ran out of memory; None: three runs completed."""
         limit_nbytes = limit_nbytes // _CHUNK_NBYTES * _CHUNK_NBYTES
-        limited = replace(self._settings, arena_limit_nbytes=limit_nbytes)
+        limited = replace(self._own_settings, arena_limit_nbytes=limit_nbytes)
         if not self._is_fresh:
-            return self._runs.find_refusal(path, limited)
-        with LimitedRuns(self._specs, self._settings) as runs:
+            return self.find_refusal(path, limited)
+        with LimitedRuns(self._own_specs, self._own_settings) as runs:
             return runs.find_refusal(path, limited)

@@ -144,8 +144,8 @@ def test_the_plan_for_the_arena_runs_in_it_and_the_original_does_not(
     assert found.checks[1].verdict == "reported"
     smallest_nbytes = found.figures["smallest_requests_nbytes"]
     with arenas.Tries(prepared, "requests") as tries:
-        assert tries.find_refusal(made.rewritten, smallest_nbytes) is None
-        assert tries.find_refusal(made.rewritten, smallest_nbytes * 97 // 100) is not None
+        assert tries.try_limit(made.rewritten, smallest_nbytes) is None
+        assert tries.try_limit(made.rewritten, smallest_nbytes * 97 // 100) is not None
 
 
 def test_where_no_plan_is_found_the_smallest_budget_is_taken(bench: Any) -> None:

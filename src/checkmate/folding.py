@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from checkmate.costs import Costs
 from checkmate.graph import Graph, Op, OpId, Tensor, TensorId, find_readers
+from checkmate.liveness import insert_frees
 from checkmate.placement import ArenaRules
 from checkmate.problem import Problem
+from checkmate.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,10 @@ class Folding:
     def unfold(self, order: Sequence[OpId]) -> tuple[OpId, ...]:
         """Return the order of the original graph that a folded ``order`` stands for."""
         return _Unfolder(self.original.graph).unfold([self.kept[op] for op in order])
+
+    def lay_out(self, order: Sequence[OpId]) -> Schedule:
+        """Return the schedule of the original graph that a folded ``order`` stands for."""
+        return insert_frees(self.original.graph, self.unfold(order))
 
 
 def fold_views(problem: Problem) -> Folding:

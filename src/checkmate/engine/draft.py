@@ -7,7 +7,7 @@ from dataclasses import replace
 from checkmate.engine.tighten import Draft, halve_time
 from checkmate.errors import InfeasibleError, NoneInSpaceError, NotFoundError, UnsuitableError
 from checkmate.folding import Folding
-from checkmate.liveness import insert_frees, remove_unread
+from checkmate.liveness import remove_unread
 from checkmate.plan import Claim, Space
 from checkmate.search.claims import find_termination
 from checkmate.search.finding import Finding, Limits
@@ -20,7 +20,7 @@ def make_draft(folding: Folding, finding: Finding) -> Draft:
     """Return what ``finding``, of the folded problem, is with its views."""
     problem = folding.original
     order = remove_unread(folding.folded.graph, finding.order)
-    schedule = insert_frees(problem.graph, folding.unfold(order))
+    schedule = folding.lay_out(order)
     time_ns = simulate(problem, schedule).time_ns
     return Draft(schedule, time_ns, _raise_bound(finding.claim, folding.view_ns, time_ns))
 

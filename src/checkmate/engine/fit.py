@@ -12,10 +12,8 @@ from checkmate.errors import InterruptError, NotFoundError
 from checkmate.folding import Folding
 from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
-from checkmate.liveness import insert_frees
 from checkmate.plan import Claim, Termination
 from checkmate.problem import Problem
-from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.search.smallest import find_smallest
 from checkmate.simulate import simulate
@@ -46,7 +44,7 @@ def fit(folding: Folding, goal: Goal, limits: Limits, first: Draft, find: Find) 
     first = replace(first, claim=claim)
     if order is None:
         return tighten(problem, goal, clock.take(), first, find)
-    schedule = _lay_out(folding, order)
+    schedule = folding.lay_out(order)
     time_ns = simulate(problem, schedule).time_ns
     packed = Draft(schedule, time_ns, _claim(claim, time_ns, limits))
     left_s = clock.take().time_s
@@ -79,7 +77,7 @@ def _pack(folding: Folding, goal: Goal, limits: Limits, first: Draft) -> tuple[O
     accepted: list[Order] = []
 
     def accepts(order: Order) -> bool:
-        is_met = goal.is_met(folding.original, _lay_out(folding, order))
+        is_met = goal.is_met(folding.original, folding.lay_out(order))
         if is_met:
             accepted.append(order)
         return is_met
@@ -109,10 +107,6 @@ def _pack_from_smallest(
     if smallest.is_interrupted:
         return None, replace(first.claim, termination="interrupted")
     return _pack(folding, replace(goal, start=smallest.order), clock.take(0.5), first)
-
-
-def _lay_out(folding: Folding, order: tuple[OpId, ...]) -> Schedule:
-    return insert_frees(folding.original.graph, folding.unfold(order))
 
 
 def _claim(claim: Claim, time_ns: int, limits: Limits) -> Claim:

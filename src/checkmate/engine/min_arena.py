@@ -15,8 +15,6 @@ from checkmate.arena import count_budget_nbytes, is_within
 from checkmate.folding import Folding
 from checkmate.graph import OpId
 from checkmate.heuristics.packing import PackingLimits, pack
-from checkmate.liveness import insert_frees
-from checkmate.schedule import Schedule
 from checkmate.search.finding import Limits
 from checkmate.simulate import simulate
 
@@ -28,6 +26,7 @@ CountWritten = Callable[[Order, int], int]
 _FINENESS = 256
 """Budgets closer than one of so many parts are one."""
 _MOST_S = 30.0
+"""How long this may take."""
 _MAX_STEPS = 3
 """Budgets tried without a clock."""
 _SHARE = 0.5
@@ -59,7 +58,7 @@ def pack_smallest(
     deadline_s = math.inf
     if limits.time_s is not None:
         deadline_s = time.monotonic() + min(_MOST_S, limits.time_s)
-    schedule = _lay_out(folding, order)
+    schedule = folding.lay_out(order)
     least_nbytes = simulate(folding.original, schedule).peak.nbytes
     known_nbytes = max(least_nbytes, count_budget_nbytes(folding.original, schedule))
     best = Packed(order, count_written(order, known_nbytes))
@@ -87,13 +86,9 @@ def _pack(
     """Return the first order found that fits in the arena of ``nbytes``."""
 
     def accepts(order: Order) -> bool:
-        is_small = is_within(folding.original, _lay_out(folding, order), nbytes)
+        is_small = is_within(folding.original, folding.lay_out(order), nbytes)
         return is_small and count_written(order, nbytes) <= nbytes
 
     deadline_s = time.monotonic() + time_s if math.isfinite(time_s) else None
     until = PackingLimits(good_ns=_ANY_NS, deadline_s=deadline_s)
     return pack(folding.folded, nbytes, (start,), until, accepts)
-
-
-def _lay_out(folding: Folding, order: Order) -> Schedule:
-    return insert_frees(folding.original.graph, folding.unfold(order))

@@ -10,7 +10,6 @@ from checkmate.engine.min_arena import CountWritten, count_as_is, pack_smallest
 from checkmate.folding import fold_views
 from checkmate.graph import OpId
 from checkmate.heuristics.greedy import find_smallest_budget
-from checkmate.liveness import insert_frees
 from checkmate.problem import Problem
 from checkmate.search.bound import smallest_conceivable_nbytes
 from checkmate.search.finding import Limits
@@ -84,7 +83,7 @@ def quote_min_budget(problem: Problem, limits: Limits) -> MinBudget:
 def _measure(problem: Problem, found: Smallest) -> MinBudget:
     """Return ``found`` as what the whole problem needs for it."""
     folding = fold_views(problem)
-    schedule = insert_frees(problem.graph, folding.unfold(found.order))
+    schedule = folding.lay_out(found.order)
     peak = simulate(problem, schedule).peak
     nbytes = max(peak.nbytes, count_budget_nbytes(problem, schedule))
     bound_nbytes = found.bound_nbytes - folding.spare_nbytes

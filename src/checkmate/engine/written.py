@@ -63,7 +63,7 @@ class Form:
         At least ``nbytes``, the budget in which it is tried first.
         """
         problem = self.reordering.reordered
-        schedule = insert_frees(problem.graph, fold_views(problem).unfold(order))
+        schedule = fold_views(problem).lay_out(order)
         return self._count_nbytes(schedule, nbytes)
 
     def count_kept_nbytes(self, nbytes: int) -> int:
@@ -198,7 +198,7 @@ def _leave_room(form: Form, search: Search, say: Say, *, may_go: bool) -> tuple[
 
 def _take_start(problem: Problem, search: Search, plan: Plan) -> Plan | None:
     """Return the plan that the search began from, with what is proved of ``plan``."""
-    schedule = insert_frees(problem.graph, fold_views(problem).unfold(search.start))
+    schedule = fold_views(problem).lay_out(search.start)
     if not is_within(problem, schedule, search.budget_nbytes):
         return None
     # It may be ahead of the space of the bound, and then of the plan too.
